@@ -1,0 +1,172 @@
+"""Settings: TOML -> frozen, documented sections.
+
+Order: command line over file over default. Unknown keys, bad values and unreadable files are ConfigErrors that name file,
+key, value and the nearest known key; nothing is ignored. Each floor is handed its own section, never the whole Config.
+Every field is documented in the string beneath it and in sample_configs/.
+"""
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from localkv.errors import ConfigError
+from localkv.units import parse_bytes
+
+Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Quant = Literal["none", "8bit", "4bit"]
+DType = Literal["auto", "bfloat16", "float16", "float32"]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all sections share: frozen, and unknown keys are errors."""
+
+
+class ModelSection(Section):
+    """[model]: which model answers, and how its weights are held."""
+
+    name: str = "starter"
+    """"starter", a hub id ("Qwen/Qwen3-4B"), a folder, or a .gguf file."""
+    dtype: DType = "auto"
+    """"auto" takes the checkpoint's own; else "bfloat16", "float16", "float32"."""
+    quant: Quant = "none"
+    """"none", "8bit" or "4bit" (bitsandbytes)."""
+    trust_remote_code: bool = False
+    """Run Python code that a model folder brings along. Only for models you trust as you trust programs."""
+
+
+class SamplingSection(Section):
+    """[sampling]: how tokens are drawn. Remembered per conversation."""
+
+    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=5.0)] = 0.7
+    """0 takes the likeliest token each time."""
+    top_k: Natural = 0
+    """Keep the k likeliest tokens; 0 keeps all."""
+    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.95
+    """Keep the likeliest tokens that together reach this probability."""
+    min_p: Fraction = 0.0
+    """Drop tokens below this fraction of the likeliest one's probability."""
+    repetition_penalty: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] = 1.0
+    """Above 1 makes tokens that were used already less likely."""
+    max_tokens: Positive = 1024
+    """The longest answer, in tokens."""
+    seed: Natural = 0
+    """Same seed, same conversation, same answer."""
+    stop: tuple[str, ...] = ()
+    """Strings that end an answer; they are not part of it."""
+
+
+class EngineSection(Section):
+    """[engine]: where and how the model runs."""
+
+    device: Annotated[str, msgspec.Meta(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$")] = "auto"
+    """"auto", "cpu", "cuda", "cuda:1" or "mps" (experimental)."""
+    threads: Natural = 0
+    """CPU threads for the model; 0 takes the number of physical cores that this process may use."""
+    context_tokens: Natural = 0
+    """The longest conversation in tokens; 0 takes the model's own limit (on a GPU: what fits)."""
+    block_tokens: Annotated[int, msgspec.Meta(ge=16, le=1024, multiple_of=16)] = 256
+    """Tokens per block. Another value is another cache."""
+    attention: Literal["auto", "default"] = "auto"
+    """"auto" uses localkv's faster attention where it is proven equal; "default" leaves it to transformers."""
+    linger_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=86400.0)] = 0.0
+    """How long the engine stays after the last face has left."""
+
+
+class MemorySection(Section):
+    """[memory]: how much each tier may take. Sizes are text: "8 GiB", "512 MiB"; "auto" measures."""
+
+    ram_pool: str = "auto"
+    """KV records in RAM. "auto": a quarter of the memory available at start (container limits count)."""
+    ssd_store: str = "auto"
+    """KV records on SSD. "auto": the least of 20 GiB, 10 % of the disk, and free space less 10 GiB."""
+    ssd_free_floor: str = "2 GiB"
+    """Saving stops when the disk has less free space than this."""
+    vram_margin: str = "1 GiB"
+    """Left free on a GPU for the display and other programs."""
+
+
+class ChatSection(Section):
+    """[chat]: conversations and their screen."""
+
+    system: str = ""
+    """System prompt of new conversations; empty for none."""
+    theme: str = "localkv-dark"
+    """A theme of themes/ or of the folder themes beside this file."""
+    panel: bool = True
+    """Show the cache panel when there is room."""
+
+
+class Config(Section):
+    """The whole of config.toml."""
+
+    model: ModelSection = ModelSection()
+    sampling: SamplingSection = SamplingSection()
+    engine: EngineSection = EngineSection()
+    memory: MemorySection = MemorySection()
+    chat: ChatSection = ChatSection()
+
+
+def load_config(file: Path) -> Config:
+    """The settings in `file`; the defaults if there is no such file. Raises ConfigError."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Config()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error}); mend or move the file") from error
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file}: not valid TOML: {error}") from error
+    return convert_config(raw, str(file))
+
+
+def convert_config(raw: dict[str, Any], source: str) -> Config:
+    """`raw` as a Config; `source` names the origin in errors. Raises ConfigError."""
+    _refuse_unknown_keys(raw, source)
+    try:
+        config = msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(error, raw, source)) from error
+    for field in MemorySection.__struct_fields__:
+        value = getattr(config.memory, field)
+        try:
+            if value != "auto":
+                parse_bytes(value)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: memory.{field}: {error}") from error
+    return config
+
+
+def _refuse_unknown_keys(raw: dict[str, Any], source: str) -> None:
+    sections = {field.name: field.type for field in msgspec.structs.fields(Config)}
+    for name, body in raw.items():
+        if name not in sections:
+            raise ConfigError(f"{source}: unknown section [{name}]{_nearest(name, list(sections))}")
+        if not isinstance(body, dict):
+            raise ConfigError(f"{source}: {name} = {body!r} must be a section: [{name}]")
+        known = sections[name].__struct_fields__
+        for key, value in body.items():
+            if key not in known:
+                raise ConfigError(f"{source}: unknown key {name}.{key} = {value!r}{_nearest(key, known)}")
+
+
+def _nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
+    match = difflib.get_close_matches(word, known, n=1, cutoff=0.0)
+    return f'; the nearest known name is "{match[0]}"' if match else ""
+
+
+def _explain(error: msgspec.ValidationError, raw: dict[str, Any], source: str) -> str:
+    """msgspec says "… - at `$.engine.threads`": turn that into file, key and value."""
+    message, _, path = str(error).partition(" - at `$.")
+    keys = path.rstrip("`").split(".") if path else []
+    value: Any = raw
+    for key in keys:
+        value = value.get(key.split("[")[0]) if isinstance(value, dict) else value
+    where = ".".join(keys)
+    return f"{source}: {where} = {value!r}: {message}" if where else f"{source}: {message}"
