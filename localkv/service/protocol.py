@@ -29,13 +29,13 @@ class Request(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     request: int
 
 
-class Hello(Request):
+class Hello(Request, kw_only=True):
     """First frame of a face; answered by Welcome."""
 
     version: int = PROTOCOL_VERSION
 
 
-class Prepare(Request):
+class Prepare(Request, kw_only=True):
     """Load this model (if another is loaded, replace it); answered by Progress("loading") and Ready or Failed."""
 
     model: ModelSection
@@ -50,7 +50,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly what was fed or sampled for it, template tokens included; empty: not tokenised yet."""
 
 
-class Submit(Request):
+class Submit(Request, kw_only=True):
     """Answer the conversation `lines`; the last line is the question, or an assistant line to be continued."""
 
     conversation: str
@@ -60,23 +60,23 @@ class Submit(Request):
     head: Head | None = None
 
 
-class Cancel(Request):
+class Cancel(Request, kw_only=True):
     """Stop the request `target`: within one prefill chunk or one token."""
 
     target: int
 
 
-class Look(Request):
+class Look(Request, kw_only=True):
     """Ask for a Snapshot now."""
 
 
-class Examine(Request):
+class Examine(Request, kw_only=True):
     """Ask for a Report: what this engine and machine are (for `localkv doctor`). Loads `model` first."""
 
     model: ModelSection
 
 
-class Leave(Request):
+class Leave(Request, kw_only=True):
     """This face goes. The last one to leave makes the engine flush and end; answered by Flushed."""
 
 
@@ -87,14 +87,14 @@ class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     epoch: str
 
 
-class Welcome(Reply):
+class Welcome(Reply, kw_only=True):
     """The engine is there. It may not have imported torch yet."""
 
     version: int
     pid: int
 
 
-class Progress(Reply):
+class Progress(Reply, kw_only=True):
     """How far a phase is. `total` 0: unknown. Units: bytes while loading and restoring, tokens in prefill."""
 
     phase: Phase
@@ -104,7 +104,7 @@ class Progress(Reply):
     per_second: float = 0.0
 
 
-class Ready(Reply):
+class Ready(Reply, kw_only=True):
     """A model is loaded."""
 
     model: ModelSection
@@ -137,7 +137,7 @@ class Fallback(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class Started(Reply):
+class Started(Reply, kw_only=True):
     """The question is tokenised and the plan is made.
 
     `line_ids` are the ids of every line of Submit, in order; the face stores those of lines that were new, or that the
@@ -151,7 +151,7 @@ class Started(Reply):
     resume_at: int
 
 
-class Delta(Reply):
+class Delta(Reply, kw_only=True):
     """More of the answer. Several may have been merged while the face was busy."""
 
     text: str
@@ -177,7 +177,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """Of decoding, the first token not counted."""
 
 
-class Done(Reply):
+class Done(Reply, kw_only=True):
     """The answer is complete or cut; `ids` are all its ids and `text` all its text."""
 
     ids: bytes
@@ -187,7 +187,7 @@ class Done(Reply):
     numbers: Numbers
 
 
-class Failed(Reply):
+class Failed(Reply, kw_only=True):
     """The request could not be done; nothing that was streamed is lost. `error` is the class name in errors.py."""
 
     error: str
@@ -209,7 +209,7 @@ class TierUse(msgspec.Struct, frozen=True, kw_only=True):
     bytes_out: int = 0
 
 
-class Snapshot(Reply):
+class Snapshot(Reply, kw_only=True):
     """Everything the panel shows, as of now. Sent about ten times a second while something moves, else on Look."""
 
     model: str
@@ -237,13 +237,13 @@ class Snapshot(Reply):
     """The newest events as sentences, newest first."""
 
 
-class Report(Reply):
+class Report(Reply, kw_only=True):
     """What `doctor` prints: ordered sections of name -> value."""
 
     sections: dict[str, dict[str, str | int | float | bool | None]]
 
 
-class Flushed(Reply):
+class Flushed(Reply, kw_only=True):
     """Everything is on SSD (or could not be, see `problem`); the engine ends if no face is left."""
 
     records: int
