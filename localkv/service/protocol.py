@@ -58,6 +58,9 @@ class Submit(Request, kw_only=True):
     lines: tuple[Line, ...]
     sampling: SamplingSection
     head: Head | None = None
+    """The newest record named by a message on this path."""
+    keep_head: bool = False
+    """Another branch continues from that head: its checkpoint stays on SSD when a newer one is saved."""
 
 
 class Cancel(Request, kw_only=True):
