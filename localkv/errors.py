@@ -10,6 +10,7 @@
     ├── ConversationError      the database of conversations
     │   ├── UnknownConversation
     │   ├── ConversationExists
+    │   ├── UnusableName
     │   ├── SchemaTooNew
     │   └── NotWritable        the database refuses writes; the answer is shown as UNSAVED
     ├── ModelError             a model that cannot be found, fetched or loaded
@@ -78,6 +79,10 @@ class UnknownConversation(ConversationError):
 
 class ConversationExists(ConversationError):
     """A conversation of this name exists already."""
+
+
+class UnusableName(ConversationError):
+    """A text that cannot be the name of a conversation."""
 
 
 class SchemaTooNew(ConversationError):

@@ -57,7 +57,7 @@ class EventLog:
         self.write_error: str = ""
         """Why the last event did not reach the file; empty when it did."""
 
-    def emit(self, kind: str, **fields: Value) -> Event:
+    def emit(self, kind: str, /, **fields: Value) -> Event:
         """Record that `kind` happened, now."""
         event = Event(time.time(), kind, fields)
         with self._lock:

@@ -57,7 +57,7 @@ class Files:
 
     def rename(self, source: Path, target: Path) -> None:
         """Give `source` its final name, in one step, in the same directory."""
-        os.replace(source, target)
+        source.replace(target)
 
     def sync_dir(self, directory: Path) -> None:
         """Make the names in `directory` durable. A no-op on Windows, which has no such call."""
@@ -79,26 +79,47 @@ class Files:
 
     def read_into(self, path: Path, offset: int, buffer: memoryview) -> int:
         """Fill `buffer` from `offset`; returns the bytes read, fewer only at the end of the file. Releases the GIL."""
+        return self.read_parts(path, [buffer], offset)
+
+    def read_parts(self, path: Path, views: Sequence[memoryview], offset: int = 0) -> int:
+        """Fill `views` one after the other from `offset`; returns the bytes read, fewer only at the end of the file.
+
+        One system call as long as the kernel gives all that was asked for. Releases the GIL.
+        """
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
+            rest = [view for view in views if len(view)]
             done = 0
-            while done < len(buffer):
-                n = self.read_some(fd, buffer[done:], offset + done)
+            while rest:
+                n = self.read_some(fd, rest, offset + done)
                 if n == 0:
                     break
                 done += n
+                while rest and n >= len(rest[0]):
+                    n -= len(rest.pop(0))
+                if n:
+                    rest[0] = rest[0][n:]
             return done
         finally:
             os.close(fd)
 
-    def read_some(self, fd: int, view: memoryview, offset: int) -> int:
-        """One pread(2); may be short."""
+    def read_some(self, fd: int, views: Sequence[memoryview], offset: int) -> int:
+        """One preadv(2) into `views`, none of them empty; may be short."""
         if hasattr(os, "preadv"):
-            return os.preadv(fd, [view], offset)
+            return os.preadv(fd, views, offset)
         os.lseek(fd, offset, os.SEEK_SET)
-        data = os.read(fd, len(view))
-        view[: len(data)] = data
+        data = os.read(fd, len(views[0]))
+        views[0][: len(data)] = data
         return len(data)
+
+    def list_dir(self, directory: Path) -> list[str]:
+        """The names in `directory`, in no order."""
+        with os.scandir(directory) as entries:
+            return [entry.name for entry in entries]
+
+    def modified(self, path: Path) -> float:
+        """When the bytes of `path` were last written: seconds since the epoch, wall clock."""
+        return path.stat().st_mtime
 
     def size(self, path: Path) -> int:
         """The length of `path` in bytes."""

@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from localkv.errors import ModelError
 from localkv.files import Files, replace_durably
 from localkv.kv.layout import FORMAT_VERSION, Layout
 
@@ -99,20 +98,6 @@ def hash_file(path: Path, advanced: Callable[[int], None]) -> str:
             done += len(chunk)
             advanced(done)
     return digest.hexdigest()
-
-
-def weight_files(model: Path) -> list[Path]:
-    """The files the loader reads weights from: the .gguf itself, or the folder's safetensors shards. Raises ModelError."""
-    if model.is_file():
-        return [model]
-    index = model / "model.safetensors.index.json"
-    if index.exists():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        return [model / name for name in names]
-    shards = sorted(model.glob("*.safetensors"))
-    if not shards:
-        raise ModelError(f"the folder {model} has no .safetensors files; localkv loads safetensors and GGUF only")
-    return shards
 
 
 def identity_of(weights: Sequence[str], model: Path, config: dict[str, Any], held_as: Sequence[str], layout: Layout | None) -> str:

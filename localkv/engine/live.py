@@ -1,6 +1,6 @@
 """The live conversation: the model, the workspace it runs in, and the log of what was fed.
 
-Knows the slot and the model; knows nothing of tiers, names' meaning or text. Thread: the engine's.
+Knows the slot and the model, and how records are named; knows nothing of tiers or text. Thread: the engine's.
 
     ids      exactly what was fed, in order: len(ids) is the position
     names    of the full blocks that the workspace holds, first block first: len(names) <= len(ids) // S
@@ -17,6 +17,7 @@ from transformers.cache_utils import Cache
 
 from localkv.engine.slot import Slot
 from localkv.kv.layout import Layout
+from localkv.kv.record import Record, RecordKind, describe, empty_block, pack_ids
 
 
 class Workspace(Protocol):
@@ -49,11 +50,23 @@ class Transient:
 class Live:
     """The conversation in the workspace."""
 
-    def __init__(self, model: PreTrainedModel, workspace: Slot | Transient, layout: Layout | None, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        workspace: Slot | Transient,
+        layout: Layout | None,
+        device: torch.device,
+        root: str = "",
+        fingerprint: str = "",
+    ) -> None:
+        """`root` is the parent of all chains of this model, `fingerprint` goes into each record; both unused without a layout."""
         self._model = model
         self.workspace = workspace
         self.layout = layout
         self._device = device
+        self._root = root
+        self._fingerprint = fingerprint
+        self._furthest = 0
         self.ids: list[int] = []
         self.names: list[str] = []
         self.forwarded_tokens = 0
@@ -74,8 +87,36 @@ class Live:
         self.workspace.reset()
         self.ids, self.names = [], []
 
+    @property
+    def used_bytes(self) -> int:
+        """Memory that the slot takes: all of it on a device, on CPU what was ever touched."""
+        if self.layout is None:
+            return 0
+        if self._device.type != "cpu":
+            return self.slot.n_bytes
+        states = sum(state.n_bytes for _, state in self.layout.states)
+        return self.layout.token_bytes * self._furthest + self.slot.sliding_bytes + states
+
+    def leave(self, n_tokens: int) -> None:
+        """Other state is about to be copied in; of the present one only the full blocks of the first `n_tokens` stay."""
+        assert self.layout is not None
+        del self.ids[n_tokens:]
+        del self.names[n_tokens // self.layout.block_tokens :]
+
+    def load(self, kind: RecordKind, start: int, end: int, payload: memoryview) -> None:
+        """Copy the record of tokens [start, end) into the slot."""
+        assert self.layout is not None
+        tensor = torch.frombuffer(payload, dtype=torch.uint8)
+        if kind == "block":
+            self.slot.load_block(start // self.layout.block_tokens, tensor)
+        else:
+            self.slot.load_checkpoint(end, tensor)
+
     def adopt(self, ids: Sequence[int], names: Sequence[str]) -> None:
-        """The state after `ids` has been copied into the slot."""
+        """The state after `ids` is in the slot now, all of it copied in or there from before."""
+        assert self.layout is not None
+        if self.layout.only_full:
+            self.workspace.move_to(len(ids))
         self.ids, self.names = list(ids), list(names)
 
     def rewind(self, position: int) -> None:
@@ -83,8 +124,33 @@ class Live:
         assert self.layout is not None
         assert self.layout.only_full
         self.workspace.move_to(position)
-        del self.ids[position:]
-        del self.names[position // self.layout.block_tokens :]
+        self.leave(position)
+
+    @property
+    def has_unnamed_block(self) -> bool:
+        """Whether a block became full that has no name yet."""
+        return self.layout is not None and (len(self.names) + 1) * self.layout.block_tokens <= self.position
+
+    def name_block(self, room: memoryview | None) -> Record:
+        """Copy the first full block without a name into `room` and name it. Without room it gets its name all the same."""
+        assert self.layout is not None
+        size, i = self.layout.block_tokens, len(self.names)
+        parent, ids = self.names[-1] if self.names else self._root, pack_ids(self.ids[i * size : (i + 1) * size])
+        if not self.layout.block_bytes:
+            record = empty_block(parent, ids, (i + 1) * size, self._fingerprint)
+        else:
+            payload = memoryview(bytearray(self.layout.block_bytes)) if room is None else room
+            self.slot.save_block(i, torch.frombuffer(payload, dtype=torch.uint8))
+            record = describe("block", parent, ids, (i + 1) * size, self._fingerprint, payload)
+        self.names.append(record.name)
+        return record
+
+    def describe_end(self, room: memoryview) -> Record:
+        """Copy the state at the live position into `room`, as long as that checkpoint's payload, and describe it."""
+        assert self.layout is not None
+        self.slot.save_checkpoint(self.position, torch.frombuffer(room, dtype=torch.uint8))
+        parent, ids = self.names[-1] if self.names else self._root, self.ids[self.layout.tail_start(self.position) :]
+        return describe("checkpoint", parent, pack_ids(ids), self.position, self._fingerprint, room)
 
     def feed(self, ids: Sequence[int]) -> torch.Tensor:
         """Run `ids` through the model; returns the logits [V] after the last of them, on the device."""
@@ -92,6 +158,7 @@ class Live:
         with torch.inference_mode():
             out = self._model(tokens, cache=self.workspace.cache, use_cache=True, logits_to_keep=1)
         self.ids.extend(ids)
+        self._furthest = max(self._furthest, len(self.ids))
         self.forwarded_tokens += len(ids)
         logits: torch.Tensor = out.logits[0, -1]
         return logits

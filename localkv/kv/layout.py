@@ -172,9 +172,14 @@ class Layout:
         """The last block edge at or before `position`."""
         return position - position % self.block_tokens
 
+    @cached_property
+    def _block_segments(self) -> tuple[Segment, ...]:
+        """Kept, because every read of a block compares with them."""
+        return tuple(_number(_rows(self.full_slabs, self.block_tokens)))
+
     def block_segments(self) -> tuple[Segment, ...]:
         """The tensors of a block, in payload order."""
-        return tuple(_number(_rows(self.full_slabs, self.block_tokens)))
+        return self._block_segments
 
     def checkpoint_segments(self, position: int) -> tuple[Segment, ...]:
         """The tensors of the checkpoint at `position`, in payload order. Empty tensors are left out."""

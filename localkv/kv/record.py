@@ -33,6 +33,11 @@ ALIGN = 4096
 MAX_HEADER_BYTES = 4 << 20
 _NO_CHECK = "0" * 32
 
+_UNREADABLE = (
+    msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError, binascii.Error, RecursionError,
+)  # fmt: skip
+"""What decoding hostile bytes may raise; RecursionError for brackets nested too deep."""
+
 RecordKind = Literal["block", "checkpoint"]
 
 
@@ -175,7 +180,7 @@ def decode_header(header: bytes, name: str) -> Record:
         if xxhash.xxh3_128_hexdigest(blank) != check or len(check) != len(_NO_CHECK):
             raise BadRecord(name, Reason.CHECKSUM, "the header does not match its own checksum")
         return _from_metadata(meta, name)
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+    except _UNREADABLE as error:
         raise BadRecord(name, Reason.CHECKSUM, f"the header cannot be read: {error}") from error
 
 
@@ -195,11 +200,10 @@ def verify(wanted: Record, header: bytes, payload: bytes | bytearray | memoryvie
 
     Name, parent, ids and fingerprint fit, shapes equal the layout, the length is exact, the checksum matches.
     """
-    found = decode_header(header, wanted.name)
-    if found != wanted:
-        raise BadRecord(wanted.name, Reason.CHECKSUM, "the file describes another record")
-    if header != encode_header(wanted, layout):
-        raise BadRecord(wanted.name, Reason.CHECKSUM, "the tensors are not those of this model's layout")
+    if header != encode_header(wanted, layout):  # a good header is never parsed: that takes as long as writing it
+        found = decode_header(header, wanted.name)
+        what = "the tensors are not those of this model's layout" if found == wanted else "the file describes another record"
+        raise BadRecord(wanted.name, Reason.CHECKSUM, what)
     if len(payload) != wanted.n_bytes:
         raise BadRecord(wanted.name, Reason.SHORT_READ, f"{len(payload):,} of {wanted.n_bytes:,} payload bytes")
     if payload_check(payload) != wanted.check:

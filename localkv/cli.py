@@ -1,0 +1,248 @@
+"""`localkv`: parses arguments and calls one command; every import of a face or the engine's client is inside its command.
+
+Knows no conversation, model or screen. `import localkv.cli` loads neither torch nor textual nor transformers, so that the
+first frame of the screen does not wait for them. Thread: main. A failure that localkv names is one sentence on stderr:
+exit code 2 for what was asked for wrongly, 1 for what went wrong, 130 after Ctrl+C.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from localkv import __version__
+from localkv.commands.setup import Setup, find_setup
+from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableName
+
+ASKED_WRONGLY = (ConfigError, UnknownConversation, ConversationExists, UnusableName)
+
+app = typer.Typer(
+    name="localkv",
+    help="Chat with a model on this machine; every conversation's KV cache stays within reach.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+models_app = typer.Typer(help="List, fetch and delete models.", no_args_is_help=True, rich_markup_mode=None)
+config_app = typer.Typer(help="Check, find and show the settings.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(models_app, name="models")
+app.add_typer(config_app, name="config")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Model = Annotated[str | None, typer.Option("--model", help='"starter", a hub id, a folder, or a .gguf file.')]
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Use this configuration file.")] = None,
+) -> None:
+    """Chat with a model on this machine; every conversation's KV cache stays within reach."""
+    context.obj = find_setup(config)
+
+
+@app.command()
+def chat(
+    context: typer.Context,
+    plain: Annotated[bool, typer.Option("--plain", help="Line by line, without a screen; automatic in a pipe.")] = False,
+    model: Model = None,
+    session: Annotated[str | None, typer.Option("--session", help="Open this conversation; made if it is new.")] = None,
+    theme: Annotated[str | None, typer.Option("--theme", help="Colours: a theme's name.")] = None,
+) -> None:
+    """Open the chat."""
+    setup = _setup(context)
+    if plain or not sys.stdout.isatty() or not sys.stdin.isatty() or os.environ.get("TERM") == "dumb":
+        from localkv import plain as face
+
+        raise typer.Exit(face.run(setup, model=model, session=session))
+    from localkv.tui.app import run as show
+
+    raise typer.Exit(show(setup.home, setup.load(), model=model, session=session, theme=theme) or 0)
+
+
+@app.command()
+def say(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(help='The message; "-" reads it from standard input.')],
+    session: Annotated[str, typer.Option("--session", help="The conversation's name.")],
+    new: Annotated[bool, typer.Option("--new", help="Start the conversation; without it, it must exist.")] = False,
+    system: Annotated[str | None, typer.Option("--system", help="System prompt of a new conversation.")] = None,
+    model: Model = None,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="The longest answer.")] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", help="0 takes the likeliest token.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same answer.")] = None,
+    quant: Annotated[str | None, typer.Option("--quant", help='"none", "8bit" or "4bit".')] = None,
+    as_json: Json = False,
+) -> None:
+    """Say one thing in a conversation and print the answer."""
+    from localkv.commands import say as command
+
+    wish = command.Wish(
+        text,
+        session,
+        new=new,
+        system=system,
+        model=model,
+        quant=quant,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        seed=seed,
+    )
+    raise typer.Exit(command.run(_setup(context), wish, as_json=as_json))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}, add_help_option=False
+)
+def sessions(context: typer.Context) -> None:
+    """List, show, rename and delete conversations."""
+    from localkv.commands.sessions import app as command
+
+    command(context.args, prog_name="localkv sessions", obj=context.obj)
+
+
+@models_app.command("list")
+def models_list(context: typer.Context, as_json: Json = False) -> None:
+    """The models on this machine."""
+    from localkv.commands import models as command
+
+    command.list_models(_setup(context), as_json=as_json)
+
+
+@models_app.command("pull")
+def models_pull(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help='"starter" or a hub id, such as Qwen/Qwen3-4B.')],
+    as_json: Json = False,
+) -> None:
+    """Fetch a model; running it again continues."""
+    from localkv.commands import models as command
+
+    command.pull(_setup(context), name, as_json=as_json)
+
+
+@models_app.command("rm")
+def models_rm(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="As shown by `localkv models list`.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a model from this machine."""
+    from localkv.commands import models as command
+
+    command.remove(_setup(context), name, sure=yes, as_json=as_json)
+
+
+@config_app.command("check")
+def config_check(context: typer.Context, as_json: Json = False) -> None:
+    """Check the configuration file; exit code 2 if it cannot be used."""
+    from localkv.commands import config as command
+
+    command.check(_setup(context), as_json=as_json)
+
+
+@config_app.command("path")
+def config_path(context: typer.Context, as_json: Json = False) -> None:
+    """Where the configuration file is."""
+    from localkv.commands import config as command
+
+    command.path(_setup(context), as_json=as_json)
+
+
+@config_app.command("show")
+def config_show(context: typer.Context, as_json: Json = False) -> None:
+    """All settings in force, as a configuration file."""
+    from localkv.commands import config as command
+
+    command.show(_setup(context), as_json=as_json)
+
+
+@app.command()
+def doctor(context: typer.Context, model: Model = None, as_json: Json = False) -> None:
+    """What this machine can do, and whether everything works."""
+    from localkv.commands import doctor as command
+
+    raise typer.Exit(command.run(_setup(context), model=model, as_json=as_json))
+
+
+@app.command()
+def stats(context: typer.Context, as_json: Json = False) -> None:
+    """What the running engine holds and has saved."""
+    from localkv.commands import stats as command
+
+    command.run(_setup(context), as_json=as_json)
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    last: Annotated[int, typer.Option("-n", min=0, help="How many events.")] = 50,
+    engine: Annotated[bool, typer.Option("--engine", help="The engine's own output instead.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What happened lately; never holds message text."""
+    from localkv.commands import logs as command
+
+    command.run(_setup(context), last=last, engine=engine, as_json=as_json)
+
+
+@app.command()
+def paths(context: typer.Context, as_json: Json = False) -> None:
+    """Where everything is kept."""
+    from localkv.commands import paths as command
+
+    command.run(_setup(context), as_json=as_json)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="switch, decode, resume or start.")],
+    as_json: Json = False,
+) -> None:
+    """Measure this machine; takes minutes."""
+    from localkv.commands import bench as command
+
+    command.run(name, as_json)
+
+
+@app.command()
+def version() -> None:
+    """The version of localkv."""
+    print(__version__)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit."""
+    try:
+        app(arguments, prog_name="localkv")
+    except LocalKVError as error:
+        from localkv.commands.output import for_stream
+
+        print(f"localkv: {for_stream(str(error), sys.stderr)}", file=sys.stderr)
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        _settle_stdout()
+
+
+def exit_code(error: LocalKVError) -> int:
+    """2 if the person asked for something that is not there or not valid, else 1."""
+    return 2 if isinstance(error, ASKED_WRONGLY) else 1
+
+
+def _setup(context: typer.Context) -> Setup:
+    setup: Setup = context.obj
+    return setup
+
+
+def _settle_stdout() -> None:
+    """Flush; if the reader of our pipe has gone, throw away what is left, so that Python does not complain while ending."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

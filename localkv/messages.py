@@ -1,0 +1,259 @@
+"""What faces and engine say to each other: requests and replies as frozen msgspec structs.
+
+Torch-free; knows no sockets and no frames (service/protocol.py). The runtime speaks these words too, so that nothing is
+translated between it and a face. Every reply carries the request it belongs to and the engine's epoch. Token ids travel as
+uint32 bytes (kv.record.pack_ids).
+"""
+
+from typing import Literal
+
+import msgspec
+
+from localkv.config import ModelSection, SamplingSection
+from localkv.kv.record import Head
+
+PROTOCOL_VERSION = 1
+
+Role = Literal["system", "user", "assistant"]
+StopReason = Literal["end", "stop_string", "max_tokens", "context_full", "cancelled", "failed"]
+Phase = Literal["queued", "loading", "restoring", "prefill"]
+Tier = Literal["slot", "vram", "ram", "ssd"]
+
+
+class Request(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What a face asks. `request` is unique within one connection."""
+
+    request: int
+
+
+class Hello(Request, frozen=True, kw_only=True):
+    """First frame of a face; answered by Welcome."""
+
+    version: int = PROTOCOL_VERSION
+
+
+class Prepare(Request, frozen=True, kw_only=True):
+    """Load this model (if another is loaded, replace it); answered by Progress("loading") and Ready or Failed."""
+
+    model: ModelSection
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One message on the path from the root of the conversation to its leaf."""
+
+    role: Role
+    text: str
+    ids: bytes = b""
+    """Exactly what was fed or sampled for it, template tokens included; empty: not tokenised yet."""
+
+
+class Submit(Request, frozen=True, kw_only=True):
+    """Answer the conversation `lines`; the last line is the question, or an assistant line to be continued."""
+
+    conversation: str
+    model: ModelSection
+    lines: tuple[Line, ...]
+    sampling: SamplingSection
+    head: Head | None = None
+    """The newest record named by a message on this path."""
+    keep_head: bool = False
+    """Another branch continues from that head: its checkpoint stays on SSD when a newer one is saved."""
+
+
+class Cancel(Request, frozen=True, kw_only=True):
+    """Stop the request `target`: within one prefill chunk or one token."""
+
+    target: int
+
+
+class Look(Request, frozen=True, kw_only=True):
+    """Ask for a Snapshot now."""
+
+
+class Examine(Request, frozen=True, kw_only=True):
+    """Ask for a Report: what this engine and machine are (for `localkv doctor`). Loads `model` first."""
+
+    model: ModelSection
+
+
+class Leave(Request, frozen=True, kw_only=True):
+    """The face goes. The last one to leave makes the engine flush and end; answered by Flushed."""
+
+
+class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What the engine says. `request` 0 belongs to no request."""
+
+    request: int
+    epoch: str
+
+
+class Welcome(Reply, frozen=True, kw_only=True):
+    """The engine is there. It may not have imported torch yet."""
+
+    version: int
+    pid: int
+
+
+class Progress(Reply, frozen=True, kw_only=True):
+    """How far a phase is. `total` 0: unknown. Units: bytes while loading and restoring, tokens in prefill."""
+
+    phase: Phase
+    done: int
+    total: int
+    detail: str = ""
+    per_second: float = 0.0
+
+
+class Ready(Reply, frozen=True, kw_only=True):
+    """A model is loaded."""
+
+    model: ModelSection
+    title: str
+    identity: str
+    context_tokens: int
+    token_bytes: int
+    device: str
+    notes: tuple[str, ...] = ()
+    """Sentences the user should read: demo model, default attention, uncached kind, dequantised GGUF."""
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens by where they came from. slot + vram + ram + ssd + prefilled == prompt."""
+
+    slot: int = 0
+    vram: int = 0
+    ram: int = 0
+    ssd: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.slot + self.vram + self.ram + self.ssd
+
+
+class Fallback(msgspec.Struct, frozen=True):
+    """Tokens that a cache should have covered and that are computed again, and why (events.Reason)."""
+
+    reason: str
+    tokens: int
+
+
+class Started(Reply, frozen=True, kw_only=True):
+    """The question is tokenised and the plan is made.
+
+    `line_ids` are the ids of every line of Submit, in order; the face stores those of lines that were new, or that the
+    template renders differently now (`diverged_at` is then the index of the first such line, else -1).
+    """
+
+    line_ids: tuple[bytes, ...]
+    diverged_at: int = -1
+    prompt_tokens: int
+    planned: Source
+    resume_at: int
+
+
+class Delta(Reply, frozen=True, kw_only=True):
+    """More of the answer: only what is new, also when an answer is continued. Several may have been merged on the way."""
+
+    text: str
+    ids: bytes
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn, counted in the real forward."""
+
+    prompt_tokens: int = 0
+    restored: Source = Source()
+    prefilled_tokens: int = 0
+    generated_tokens: int = 0
+    fallbacks: tuple[Fallback, ...] = ()
+    exact: bool = True
+    inexact_because: str = ""
+    restore_seconds: float = 0.0
+    restored_bytes: int = 0
+    prefill_seconds: float = 0.0
+    ttft_ms: float = 0.0
+    """From the engine receiving Submit to the first token."""
+    tokens_per_second: float = 0.0
+    """Of decoding, the first token not counted."""
+
+
+class Done(Reply, frozen=True, kw_only=True):
+    """The answer is complete or cut; `ids` are all its ids and `text` all its text.
+
+    Of an answer that was continued, that includes what was there before: the part that Submit carried as its last line.
+    """
+
+    ids: bytes
+    text: str
+    reason: StopReason
+    head: Head | None
+    numbers: Numbers
+
+
+class Failed(Reply, frozen=True, kw_only=True):
+    """The request could not be done; nothing that was streamed is lost. `error` is the class name in errors.py."""
+
+    error: str
+    message: str
+
+
+class TierUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier's bar in the panel."""
+
+    used_bytes: int = 0
+    limit_bytes: int = 0
+    records: int = 0
+    held: int = 0
+    swaps_in: int = 0
+    """Records that came into this tier from another one."""
+    swaps_out: int = 0
+    """Records that left it to make room."""
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class Snapshot(Reply, frozen=True, kw_only=True):
+    """Everything the panel shows, as of now. Sent about ten times a second while something moves, else on Look."""
+
+    model: str
+    device: str
+    weights_bytes: int
+    slot_bytes: int
+    slot_tokens: int
+    context_tokens: int
+    vram: TierUse
+    ram: TierUse
+    ssd: TierUse
+    fallback_tokens: dict[str, int]
+    """By reason, since the engine started."""
+    fallback_turns: int
+    turns: int
+    prompt_tokens: int
+    restored_tokens: int
+    seconds_saved: float
+    """Restored tokens at the measured prefill rate, less the time restoring took."""
+    written_bytes: int
+    unsaved_records: int
+    busy_conversation: str
+    last: Numbers
+    recent: tuple[str, ...] = ()
+    """The newest events as sentences, newest first."""
+
+
+class Report(Reply, frozen=True, kw_only=True):
+    """What `doctor` prints: ordered sections of name -> value."""
+
+    sections: dict[str, dict[str, str | int | float | bool | None]]
+
+
+class Flushed(Reply, frozen=True, kw_only=True):
+    """Everything is on SSD (or could not be, see `problem`); the engine ends if no face is left."""
+
+    records: int
+    n_bytes: int
+    seconds: float
+    problem: str = ""
+
+
+AnyRequest = Hello | Prepare | Submit | Cancel | Look | Examine | Leave
+AnyReply = Welcome | Progress | Ready | Started | Delta | Done | Failed | Snapshot | Report | Flushed

@@ -1,0 +1,240 @@
+"""A model opened for chatting: loaded, proven, with its slot, RAM pool, store and keeper; opened in order, closed in reverse.
+
+Imports torch. Thread: the engine's. What cannot be had is left out with a sentence and never refuses a chat: without a store
+nothing survives the engine, without a proven slot the model runs uncached.
+"""
+
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import transformers
+
+from localkv.chat.tokens import Tokens
+from localkv.config import Config, ModelSection
+from localkv.engine.live import Live, Transient
+from localkv.engine.load import Loaded, device_name, load
+from localkv.engine.selftest import Verdict, prove
+from localkv.engine.slot import Slot
+from localkv.events import EventLog, Value
+from localkv.files import Files
+from localkv.kv.layout import Layout
+from localkv.kv.record import root_name
+from localkv.messages import Ready
+from localkv.paths import Home
+from localkv.placement.keeper import Keeper
+from localkv.placement.plan import Ground
+from localkv.placement.policy import ssd_budget
+from localkv.placement.saver import SsdLimits, open_store
+from localkv.tiers.disk import Store
+from localkv.tiers.host import HostPool, ram_budget
+from localkv.tiers.transfer import Transfers
+from localkv.units import parse_bytes
+
+Report = Callable[[str, int, int], None]
+
+READERS = 4
+"""Threads that read records: two keep a fast disk busy, four hide the checksum."""
+
+WARM_BYTES = 128 << 20
+"""Free places in RAM whose pages are touched ahead: copying into fresh pages takes eight times as long."""
+
+SELFTEST_TOKENS = 4
+"""The self-test's slot holds this many blocks."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Everything that serves one model. `keeper` and `ground` are None where the model runs uncached."""
+
+    loaded: Loaded
+    live: Live
+    tokens: Tokens
+    verdict: Verdict
+    context_tokens: int
+    keeper: Keeper | None
+    ground: Ground | None
+    pool: HostPool | None
+    notes: tuple[str, ...]
+
+    @property
+    def block_tokens(self) -> int:
+        return self.loaded.layout.block_tokens if self.loaded.layout else 256
+
+    def warm(self) -> None:
+        """Touch free places of the RAM pool, in a thread of its own."""
+        if self.pool is not None:
+            threading.Thread(target=self.pool.warm, args=(WARM_BYTES,), name="warm", daemon=True).start()
+
+    def ready(self, epoch: str) -> Ready:
+        """What a face wants to know of the model."""
+        layout = self.loaded.layout
+        return Ready(
+            request=0,
+            epoch=epoch,
+            model=self.loaded.section,
+            title=self.loaded.title,
+            identity=self.loaded.identity,
+            context_tokens=self.context_tokens,
+            token_bytes=layout.token_bytes if layout else 0,
+            device=str(self.loaded.device),
+            notes=self.notes,
+        )
+
+    def report(self) -> dict[str, dict[str, Value]]:
+        """Engine, model and cache, for `doctor`."""
+        return {"engine": _describe_engine(self), "model": _describe_model(self), "cache": _describe_cache(self)}
+
+    def close(self) -> None:
+        """Let go of everything. What is unsaved is lost: flush before."""
+        if self.keeper is not None:
+            self.keeper.close()
+
+
+def open_model(section: ModelSection, config: Config, home: Home, events: EventLog, report: Report) -> Opened:
+    """The model of `section`, ready to chat. Raises ModelError and its children."""
+    loaded = load(section, config.engine, home, report)
+    report("checking the cache against transformers' own", 0, 0)
+    verdict = _prove(loaded, config, home)
+    tokens = Tokens(loaded.tokenizer, loaded.generation_stops)
+    layout = loaded.layout if verdict.cached else None
+    context_tokens = _context_tokens(loaded, layout, config)
+    notes = (*loaded.notes, *_verdict_notes(loaded, verdict))
+    events.emit(
+        "model.open", model=section.name, identity=loaded.identity, device=str(loaded.device), attention=verdict.attention,
+        cached=layout is not None, context_tokens=context_tokens,
+    )  # fmt: skip
+    if layout is None:
+        live = Live(loaded.model, Transient(loaded.text_config), None, loaded.device)
+        return Opened(loaded, live, tokens, verdict, context_tokens, None, None, None, notes)
+    fingerprint = loaded.fingerprint(verdict.attention, layout.block_tokens)
+    ground = Ground(layout, loaded.identity, fingerprint)
+    slot = Slot(layout, context_tokens, loaded.device)
+    live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint)
+    pool = _open_pool(layout, config, loaded.device)
+    keeper, trouble = _open_keeper(ground, pool, config, home, events)
+    if trouble:
+        notes = (*notes, f"nothing will survive this engine: {trouble}")
+    opened = Opened(loaded, live, tokens, verdict, context_tokens, keeper, ground, pool, notes)
+    opened.warm()
+    return opened
+
+
+def _prove(loaded: Loaded, config: Config, home: Home) -> Verdict:
+    layout = loaded.layout
+    if layout is None:
+        return Verdict(loaded.model.config._attn_implementation, False, 0.0, loaded.notes[-1])
+    size = SELFTEST_TOKENS * layout.block_tokens
+    key = f"{loaded.identity}:{loaded.fingerprint(loaded.attention, layout.block_tokens)}"
+    return prove(loaded, lambda: Slot(layout, size, loaded.device), home.selftests, key)
+
+
+def _verdict_notes(loaded: Loaded, verdict: Verdict) -> tuple[str, ...]:
+    if loaded.layout is not None and not verdict.cached:
+        return (f"the self-test failed, so this model runs without a cache: {verdict.detail}",)
+    return (verdict.detail,) if verdict.detail and verdict.cached else ()
+
+
+def _context_tokens(loaded: Loaded, layout: Layout | None, config: Config) -> int:
+    """The longest conversation: the setting, the model's limit, and on a GPU what fits beside the weights."""
+    limit = min(config.engine.context_tokens or loaded.context_limit, loaded.context_limit)
+    if loaded.device.type != "cuda" or layout is None or not layout.token_bytes:
+        return limit
+    free = torch.cuda.mem_get_info(loaded.device)[0] - parse_bytes(config.memory.vram_margin)
+    bounce = max(layout.block_bytes, layout.max_checkpoint_bytes)
+    return max(layout.block_tokens, min(limit, (free - 2 * bounce) // layout.token_bytes))
+
+
+def _open_pool(layout: Layout, config: Config, device: torch.device) -> HostPool:
+    """The RAM pool; at least a few places, whatever the budget: everything passes through it."""
+    least = 4 * layout.block_bytes + 4 * layout.max_checkpoint_bytes
+    limit = max(ram_budget(config.memory.ram_pool), least)
+    pin = partial(_register, device) if device.type == "cuda" else None
+    return HostPool(layout.block_bytes, layout.max_checkpoint_bytes, limit, pin)
+
+
+def _register(device: torch.device, address: int, n_bytes: int) -> bool:
+    """Pin an arena for DMA; False (and slower copies) where the system forbids it."""
+    with torch.cuda.device(device):
+        runtime = torch.cuda.cudart()
+        failed = int(runtime.cudaHostRegister(address, n_bytes, 0)) != 0
+        if failed:
+            # A failed registration leaves an error behind that the next checked CUDA call would raise as its own.
+            try:
+                torch.zeros(1, device=device).add_(1)
+            except RuntimeError:
+                return False
+    return not failed
+
+
+def _open_keeper(ground: Ground, pool: HostPool, config: Config, home: Home, events: EventLog) -> tuple[Keeper, str]:
+    files = Files()
+    store, trouble = open_store(
+        home.store, lambda: Store.open(home.store, ground.identity, ground.layout, files, events), events
+    )
+    limits = _ssd_limits(store, config, home)
+    keeper = Keeper(ground, pool, store, Transfers(READERS), limits, events)
+    return keeper, trouble
+
+
+def _ssd_limits(store: Store | None, config: Config, home: Home) -> SsdLimits:
+    if store is None:
+        return SsdLimits(0, 0)
+    disk = shutil.disk_usage(home.cache_dir)
+    setting = None if config.memory.ssd_store == "auto" else parse_bytes(config.memory.ssd_store)
+    budget = ssd_budget(setting, disk.total, disk.free, store.used_bytes())
+    return SsdLimits(budget, parse_bytes(config.memory.ssd_free_floor))
+
+
+def _describe_engine(opened: Opened) -> dict[str, Value]:
+    loaded = opened.loaded
+    return {
+        "device": device_name(loaded.device),
+        "threads": loaded.threads,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "transformers": transformers.__version__,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def _describe_model(opened: Opened) -> dict[str, Value]:
+    loaded, layout = opened.loaded, opened.loaded.layout
+    kinds = sorted({layer.kind.value for layer in layout.layers}) if layout else []
+    return {
+        "model": loaded.title,
+        "identity": loaded.identity,
+        "fingerprint": opened.ground.fingerprint if opened.ground else None,
+        "dtype": str(loaded.model.dtype).removeprefix("torch."),
+        "quant": loaded.section.quant,
+        "weights_bytes": loaded.weights_bytes,
+        "context_tokens": opened.context_tokens,
+        "layer_kinds": ", ".join(kinds) or None,
+        "bytes_per_token": layout.token_bytes if layout else None,
+        "block_bytes": layout.block_bytes if layout else None,
+        "max_checkpoint_bytes": layout.max_checkpoint_bytes if layout else None,
+        "attention": opened.verdict.attention,
+        "self_test": "passed" if opened.verdict.cached else f"failed: {opened.verdict.detail}",
+        "self_test_difference": round(opened.verdict.difference, 6) if opened.verdict.cached else None,
+        "cached": opened.keeper is not None,
+        "notes": " ".join(opened.notes) or None,
+    }
+
+
+def _describe_cache(opened: Opened) -> dict[str, Value]:
+    counts = opened.keeper.counts() if opened.keeper else None
+    if counts is None:
+        return {"cached": False}
+    return {
+        "slot_bytes": opened.live.used_bytes,
+        "ram_limit_bytes": counts.ram.limit_bytes,
+        "ram_used_bytes": counts.ram.used_bytes,
+        "ssd_limit_bytes": counts.ssd.limit_bytes,
+        "ssd_used_bytes": counts.ssd.used_bytes,
+        "records_on_ssd": counts.ssd.records,
+        "unsaved_records": counts.unsaved,
+        "trouble": counts.trouble or None,
+    }

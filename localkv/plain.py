@@ -1,0 +1,359 @@
+"""`localkv chat --plain`: the chat line by line, for pipes, screen readers and terminals that can do nothing else.
+
+No cursor addressing, no colours: prompts and answers go to standard output, everything about the cache and about failures
+to stderr. Thread: main. Commands come from commands/registry.py; each is one method here.
+"""
+
+import contextlib
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from localkv.chat.tree import Conversation
+from localkv.commands.output import ProgressLine, for_stream, print_sections, print_table, say_to
+from localkv.commands.registry import Call, Mistake, help_lines, message_of, parse
+from localkv.commands.say import Output, follow
+from localkv.commands.sentences import cache_lines, progress_line, speed_line
+from localkv.commands.setup import Setup
+from localkv.commands.stats import sections
+from localkv.commands.talk import Talk, changed_model, changed_sampling, open_talk
+from localkv.config import ModelSection, SamplingSection
+from localkv.errors import ConfigError, LocalKVError, UnknownConversation
+from localkv.service.protocol import Failed, Look, Prepare, Progress, Ready, Snapshot
+from localkv.service.turn_events import Finished
+from localkv.service.turns import Turn
+from localkv.units import format_age
+
+PROMPT = "you> "
+CONTINUED = "...> "
+_LOOK_SECONDS = 10.0
+
+
+class _QuitError(Exception):
+    """The person wants to leave."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A conversation that is stored with its first question. `name` empty: the time."""
+
+    model: ModelSection
+    sampling: SamplingSection
+    system: str
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Console:
+    """Standard streams, line by line."""
+
+    source: TextIO
+    out: TextIO
+    errors: TextIO
+
+    def tell(self, *lines: str) -> None:
+        """Lines for the person."""
+        for line in lines:
+            print(for_stream(line, self.out), file=self.out, flush=True)
+
+    def note(self, *lines: str) -> None:
+        """Lines about the program: to stderr."""
+        for line in lines:
+            say_to(self.errors, line)
+
+    def read(self, prompt: str = PROMPT) -> str | None:
+        """The next message: lines that end in a backslash go on. None at the end of the input."""
+        lines: list[str] = []
+        while True:
+            self.out.write(CONTINUED if lines else prompt)
+            self.out.flush()
+            line = self.source.readline()
+            if not line and not lines:
+                return None
+            text = line.rstrip("\n")
+            if not text.endswith("\\") or not line:
+                return "\n".join([*lines, text])
+            lines.append(text[:-1])
+
+
+@dataclass(slots=True)
+class PlainChat:
+    """One chat from its first prompt to its end."""
+
+    talk: Talk
+    console: Console
+    draft: Draft
+    opened: Conversation | None = None
+    trashed: list[Conversation] = field(default_factory=list)
+    failed: bool = False
+
+    def run(self) -> int:
+        """Read and answer until the input ends; returns the exit code."""
+        pressed = False
+        while True:
+            try:
+                line = self.console.read()
+                pressed = False
+                if line is None:
+                    self.console.tell("")
+                    return self._end()
+                self.take(line)
+            except KeyboardInterrupt:
+                if pressed:
+                    return 130
+                pressed = True
+                self.console.tell("", "(Ctrl+C once more, /quit or Ctrl+D to leave)")
+            except _QuitError:
+                return self._end()
+
+    def take(self, line: str) -> None:
+        """One line of the person: a message or a command. Refusals are printed."""
+        call = parse(line)
+        try:
+            match call:
+                case Mistake():
+                    self.console.note(call.message)
+                case Call():
+                    self.actions()[call.command.name](call.argument)
+                case None if line.strip():
+                    self.answer(self.talk.chat.ask(self.ensure().id, message_of(line)))
+        except LocalKVError as error:
+            self.console.note(str(error))
+            self.failed = True
+
+    def actions(self) -> dict[str, Callable[[str], None]]:
+        """What each command of the registry does."""
+        return {
+            "help": lambda _: self.console.tell(*help_lines()),
+            "new": self.new,
+            "open": self.open,
+            "list": self.show_list,
+            "rename": self.rename,
+            "delete": lambda _: self.delete(),
+            "undo": lambda _: self.undo(),
+            "retry": lambda _: self.answer(self.talk.chat.regenerate(self._stored().id)),
+            "continue": lambda _: self.answer(self.talk.chat.continue_answer(self._stored().id)),
+            "system": self.system,
+            "set": self.set,
+            "model": self.model,
+            "stats": lambda _: self.stats(),
+            "quit": lambda _: self.quit(),
+        }
+
+    def answer(self, turn: Turn) -> None:
+        """Do a turn and print it; what the cache did goes to stderr."""
+        finished, interrupted = follow(turn, Output(self.console.out, self.console.errors, streams=True))
+        self.failed = bool(finished.error)
+        self.console.note(*(f"[cache] {line}" for line in _numbers(finished, cache_lines)))
+        self.console.note(*(f"[turn] {line}" for line in _numbers(finished, lambda numbers: [speed_line(numbers)])))
+        if finished.message:
+            self.console.note(finished.message)
+        if interrupted or finished.state in {"cut", "stopped"}:
+            self.console.note(f"[localkv] the answer is kept as it is ({finished.state}); /continue goes on with it")
+        if finished.unsaved:
+            self.console.note(f"[localkv] UNSAVED: {finished.unsaved}; it is tried again with the next message")
+
+    def prepare(self) -> None:
+        """Have the model loaded before the first question. A failure is told; the next question tries again."""
+        bar = ProgressLine(self.console.errors)
+        client = self.talk.client
+        try:
+            client.connect()
+            request = Prepare(request=client.next_request(), model=self._model)
+            client.send(request)
+            for reply in client.replies(request.request):
+                match reply:
+                    case Progress():
+                        bar.say(progress_line(reply))
+                    case Ready():
+                        bar.end()
+                        self.console.note(f"[localkv] {reply.title} on {reply.device}", *reply.notes)
+                    case Failed():
+                        self.console.note(reply.message)
+        except KeyboardInterrupt:
+            self.console.note("[localkv] not waiting for the model; the first question does")
+        except LocalKVError as error:
+            self.console.note(str(error))
+        finally:
+            bar.end()
+
+    def new(self, name: str) -> None:
+        """Begin a new conversation; it is stored with its first question."""
+        config = self.talk.config
+        self.draft = Draft(config.model, config.sampling, config.chat.system, name)
+        self.opened = None
+        self.console.note("[localkv] a new conversation" + (f': "{name}"' if name else ""))
+
+    def open(self, name: str) -> None:
+        """Go on with the conversation `name`; its last question and answer are shown."""
+        self.opened = self.talk.find(name)
+        path = self.talk.store.path(self.opened.id)
+        for message in path[-2:]:
+            self.console.tell(f"{'you' if message.role == 'user' else message.role}> {message.text}")
+        self.console.note(f'[localkv] "{name}", {self.opened.n_messages} messages, {self.opened.model.name}')
+
+    def show_list(self, word: str) -> None:
+        """Show all conversations, or those with `word` in name or title."""
+        now = time.time()
+        rows = [
+            (each.name, format_age(now - each.updated), each.model.name, each.title)
+            for each in self.talk.store.list()
+            if word.lower() in f"{each.name} {each.title}".lower()
+        ]
+        print_table(rows, ("NAME", "AGE", "MODEL", "TITLE"), self.console.out) if rows else self.console.tell("none")
+
+    def rename(self, title: str) -> None:
+        """Give this conversation another title."""
+        self.talk.store.rename(self._stored().id, title=title)
+        self._refresh()
+
+    def delete(self) -> None:
+        """Move this conversation to the trash and begin a new one."""
+        conversation = self._stored()
+        self.talk.store.trash(conversation.id)
+        self.trashed.append(conversation)
+        self.new("")
+        self.console.note(f'[localkv] "{conversation.name}" is in the trash; /undo brings it back')
+
+    def undo(self) -> None:
+        """Bring back the conversation that was deleted last."""
+        if not self.trashed:
+            self.console.note("nothing was deleted")
+            return
+        conversation = self.trashed.pop()
+        self.talk.store.untrash(conversation.id)
+        self.open(conversation.name)
+
+    def system(self, text: str) -> None:
+        """Show the system prompt, or begin a new conversation with another one."""
+        if not text:
+            self.console.tell((self.opened.system if self.opened else self.draft.system) or "no system prompt")
+            return
+        self.new("")
+        self.draft.system = text
+
+    def set(self, argument: str) -> None:
+        """Show how this conversation samples, or change one key of it."""
+        key, _, value = argument.partition(" ")
+        if not argument:
+            self.console.tell(*(f"{name} = {getattr(self._sampling, name)}" for name in SamplingSection.__struct_fields__))
+            return
+        if not value:
+            raise ConfigError("write /set KEY VALUE, such as: /set temperature 0.2")
+        sampling = changed_sampling(self._sampling, {key: _value(value.strip())}, "/set")
+        if self.opened is None:
+            self.draft.sampling = sampling
+        else:
+            self.talk.store.set_sampling(self.opened.id, sampling)
+            self._refresh()
+
+    def model(self, name: str) -> None:
+        """Show which model answers in this conversation, or let another one answer."""
+        if not name:
+            self.console.tell(self._model.name)
+            return
+        model = changed_model(self._model, {"name": name}, "/model")
+        if self.opened is None:
+            self.draft.model = model
+        else:
+            self.talk.store.set_model(self.opened.id, model)
+            self._refresh()
+        self.prepare()
+
+    def stats(self) -> None:
+        """Show what the engine holds and has saved."""
+        client = self.talk.client
+        client.connect()
+        look = Look(request=client.next_request())
+        client.send(look)
+        for reply in client.replies(look.request, _LOOK_SECONDS):
+            if isinstance(reply, Snapshot):
+                print_sections(sections(reply), self.console.out)
+            elif isinstance(reply, Failed):
+                self.console.note(reply.message)
+
+    def quit(self) -> None:
+        """Leave; asks first if text would be lost. Raises _QuitError."""
+        problem = self.talk.chat.retry_unsaved()
+        if problem:
+            self.console.note(f"[localkv] {len(self.talk.chat.unsaved)} conversation(s) cannot be saved: {problem}")
+            if (self.console.read("Leave, and lose that text? [y/N] ") or "y").strip().lower() not in {"y", "yes"}:
+                return
+        raise _QuitError
+
+    def ensure(self) -> Conversation:
+        """The open conversation, stored now if it was not."""
+        if self.opened is None:
+            draft = self.draft
+            name = draft.name or self.talk.free_name()
+            self.opened = self.talk.store.create(name, model=draft.model, sampling=draft.sampling, system=draft.system)
+            self.console.note(f'[localkv] this conversation is called "{name}"')
+        return self.opened
+
+    def _end(self) -> int:
+        """Nobody is left to ask: save what can be saved; text that would be lost was told and makes the exit code 1."""
+        problem = self.talk.chat.retry_unsaved()
+        if problem:
+            self.console.note(f"[localkv] not saved: {problem}")
+        return 1 if problem or (self.failed and not self.console.source.isatty()) else 0
+
+    def _stored(self) -> Conversation:
+        if self.opened is None:
+            raise UnknownConversation("nothing was said in this conversation yet")
+        return self.opened
+
+    def _refresh(self) -> None:
+        self.opened = self.talk.store.get(self._stored().id)
+
+    @property
+    def _model(self) -> ModelSection:
+        return self.opened.model if self.opened else self.draft.model
+
+    @property
+    def _sampling(self) -> SamplingSection:
+        return self.opened.sampling if self.opened else self.draft.sampling
+
+
+def run(setup: Setup, *, model: str | None, session: str | None) -> int:
+    """Chat on the standard streams; returns the exit code. Raises LocalKVError if it cannot begin."""
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="replace")
+    with open_talk(setup) as talk:
+        config = talk.config
+        chat = PlainChat(
+            talk, Console(sys.stdin, sys.stdout, sys.stderr), Draft(config.model, config.sampling, config.chat.system)
+        )
+        begin(chat, model, session)
+        chat.prepare()
+        return chat.run()
+
+
+def begin(chat: PlainChat, model: str | None, session: str | None) -> None:
+    """Open `session`, or begin it if it is new; `model` is from now on the one that answers in it. Raises ConfigError."""
+    if session is not None:
+        with contextlib.suppress(UnknownConversation):
+            chat.open(session)
+        if chat.opened is None:
+            chat.draft.name = session
+    if model is None:
+        return
+    if chat.opened is None:
+        chat.draft.model = changed_model(chat.draft.model, {"name": model}, "--model")
+    else:
+        chat.talk.store.set_model(chat.opened.id, changed_model(chat.opened.model, {"name": model}, "--model"))
+        chat.opened = chat.talk.store.get(chat.opened.id)
+
+
+def _numbers(finished: Finished, lines: Callable[[Any], list[str]]) -> list[str]:
+    return [] if finished.numbers is None else lines(finished.numbers)
+
+
+def _value(text: str) -> object:
+    """What a person means by `text`: a number, true or false, a list; else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

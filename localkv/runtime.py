@@ -1,0 +1,314 @@
+"""The path of one turn, from ids to the last token, top to bottom.
+
+    tokens    ids so far and the new text                          chat/tokens
+    plan      own history first, else any chain for the same ids   placement/plan
+    hold      nothing in the plan may leave                        placement/keeper
+    bring     SSD -> RAM -> slot, verified before use              placement/keeper, engine/live
+    prefill   all tokens after resume_at, new and lost alike       engine/prefill
+    decode    step, sample, stream                                 engine/decode
+    admit     each block that became full, the state at the end    placement/keeper
+
+Fallback prefill is no path of its own: what could not be brought is more to prefill. Knows no conversations beyond the turn, and no
+sockets. Thread: the engine's, except `snapshot`, which any thread may call. Imports no torch until `prepare`.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from threading import Event
+from typing import TYPE_CHECKING
+
+from localkv.config import Config, ModelSection
+from localkv.errors import BadRecord, Cancelled, ContextFull
+from localkv.events import EventLog, Reason
+from localkv.kv.record import Head, pack_ids
+from localkv.messages import AnyReply, Delta, Done, Flushed, Phase, Progress, Ready, Snapshot, Started, StopReason, Submit
+from localkv.paths import Home
+from localkv.placement.plan import Plan, Question, SlotView
+from localkv.status import take_snapshot
+from localkv.tally import Tally, Turn, sources
+
+if TYPE_CHECKING:
+    from localkv.answer import Answer
+    from localkv.chat.tokens import Rendered
+    from localkv.opened import Opened
+
+Emit = Callable[[AnyReply], None]
+Report = Callable[[Phase, int, int, str, float], None]
+
+CHECKPOINT_EVERY = 8
+"""Blocks of prefill between two checkpoints of a model that can resume only at checkpoints."""
+
+
+class Runtime:
+    """One engine: at most one model is open at a time."""
+
+    def __init__(self, home: Home, config: Config, events: EventLog, epoch: str) -> None:
+        self._home = home
+        self._config = config
+        self._events = events
+        self._epoch = epoch
+        self._opened: Opened | None = None
+        self._owner = ""
+        """The conversation whose state the slot holds."""
+        self.tally = Tally()
+
+    # ---- one turn ----
+
+    def turn(self, request: Submit, emit: Emit, cancelled: Event) -> None:
+        """Answer `request`: emits Progress, Started, Delta and, last, Done. Raises LocalKVError; what was streamed stands."""
+        from localkv.answer import Answer
+
+        turn = Turn()
+        opened = self._model(request, emit)
+        rendered = opened.tokens.render(request.lines)
+        answer = Answer(opened, request, rendered.prompt, turn)
+        _refuse_overlong(answer)
+        self.tally.busy_conversation = request.conversation
+        try:
+            with opened.keeper.quiet() if opened.keeper else nullcontext():
+                plan = self._restore(answer, rendered, emit)
+                ending = self._compute(answer, plan, emit, cancelled)
+                head = self._keep_end(answer)
+        finally:
+            self.tally.busy_conversation = ""
+        self._finish(answer, ending, head, emit)
+
+    def _restore(self, answer: "Answer", rendered: "Rendered", emit: Emit) -> Plan:
+        """Bring into the slot what can be brought; returns the plan that was carried out."""
+        request = answer.request
+        question = Question(request.conversation, answer.prompt, request.head, rendered.diverged_at >= 0)
+        plan = self._plan(answer.opened, question)
+        emit(
+            Started(
+                request=request.request,
+                epoch=self._epoch,
+                line_ids=tuple(pack_ids(ids) for ids in rendered.line_ids),
+                diverged_at=rendered.diverged_at,
+                prompt_tokens=plan.prompt_tokens,
+                planned=sources(plan),
+                resume_at=plan.resume_at,
+            )
+        )
+        tries = len(plan.pieces) + 1
+        while not self._bring(answer, plan, emit):
+            # The bad record is struck out by now, so the next plan is another one. The bound is for faults that strike nothing out.
+            tries -= 1
+            plan = self._plan(answer.opened, question) if tries else _from_the_start(question, Reason.READ_ERROR)
+        self._owner = request.conversation
+        answer.turn.planned(plan)
+        return plan
+
+    def _plan(self, opened: "Opened", question: Question) -> Plan:
+        if opened.keeper is None:
+            return _from_the_start(question, Reason.UNCACHED_KIND)
+        return opened.keeper.plan(question, SlotView(opened.live.ids, opened.live.names, self._owner))
+
+    def _bring(self, answer: "Answer", plan: Plan, emit: Emit) -> bool:
+        """Carry `plan` out; False if a record of it turned out bad."""
+        live, keeper = answer.opened.live, answer.opened.keeper
+        if plan.live:
+            return True
+        if keeper is None or not plan.resume_at:
+            live.reset()
+            return True
+        done, total = 0, sum(piece.n_bytes for piece in plan.to_bring)
+        try:
+            with keeper.hold(plan):
+                live.leave(plan.slot_tokens)
+                for piece, payload in keeper.bring(plan):
+                    live.load(piece.kind, piece.start, piece.end, payload)
+                    done += piece.n_bytes
+                    self._say(answer, "restoring", done, total, emit)
+        except BadRecord as bad:
+            self._events.emit("plan.again", record=bad.name[:12], reason=bad.reason)
+            live.reset()
+            return False
+        live.adopt(answer.prompt[: plan.resume_at], plan.names)
+        return True
+
+    def _compute(self, answer: "Answer", plan: Plan, emit: Emit, cancelled: Event) -> StopReason:
+        """Prefill and decode, admitting what becomes full on the way."""
+        from localkv.engine.decode import Decoding
+        from localkv.engine.prefill import prefill
+        from localkv.engine.sample import Sampler
+
+        opened, turn, logits = answer.opened, answer.turn, None
+        try:
+            for logits in prefill(opened.live, answer.prompt, opened.block_tokens, cancelled):
+                turn.prefilled(opened.live.position - plan.resume_at)
+                self._admit_full(opened, CHECKPOINT_EVERY)
+                self._say(answer, "prefill", turn.prefilled_tokens, plan.prompt_tokens - plan.resume_at, emit)
+        except Cancelled:
+            return "cancelled"
+        assert logits is not None, "the last token of a prompt is always prefilled"
+        sampling = answer.request.sampling
+        room = opened.context_tokens - len(answer.prompt)
+        decoding = Decoding(
+            opened.live, Sampler(sampling), stop_ids=opened.tokens.stop_ids, room=room, max_tokens=sampling.max_tokens
+        )
+        for token in decoding.run(logits, cancelled, lambda: answer.stream.stopped):
+            turn.drew()
+            self._stream(answer, answer.push(token), [token], emit)
+            self._admit_full(opened)
+        self._stream(answer, answer.stream.finish(), [], emit)
+        return decoding.ending
+
+    # ---- records ----
+
+    def _admit_full(self, opened: "Opened", checkpoint_every: int = 0) -> None:
+        """Keep every block that became full, and, at each so-manyth block edge, the state of a model that needs checkpoints."""
+        live, keeper = opened.live, opened.keeper
+        while keeper is not None and live.has_unnamed_block:
+            layout = keeper.ground.layout
+            if layout.block_bytes:
+                with keeper.reserve("block", layout.block_bytes) as place:
+                    record = live.name_block(place.view)
+                    place.commit(record)
+            else:
+                live.name_block(None)
+            due = checkpoint_every and len(live.names) % checkpoint_every == 0 and not layout.only_full
+            if due and live.position == len(live.names) * layout.block_tokens:
+                self._keep_state(opened, "", spare=True)
+
+    def _keep_end(self, answer: "Answer") -> Head | None:
+        """Keep the state at the end of the turn; returns the conversation's new head."""
+        opened, request = answer.opened, answer.request
+        if opened.keeper is None:
+            return None
+        if opened.live.position > answer.end:
+            # Tokens sampled past a stop string leave the log, and the slot where it can forget them.
+            if not opened.keeper.ground.layout.only_full:
+                return request.head
+            opened.live.rewind(answer.end)
+        replaces = "" if request.keep_head or request.head is None else request.head.name
+        head = self._keep_state(opened, replaces)
+        return head or request.head
+
+    def _keep_state(self, opened: "Opened", replaces: str, *, spare: bool = False) -> Head | None:
+        """The state at the live position as a record; None if there is no room for it."""
+        live, keeper = opened.live, opened.keeper
+        assert keeper is not None
+        ground = keeper.ground
+        if ground.layout.only_full and live.position == len(live.names) * ground.layout.block_tokens:
+            # A checkpoint here would be empty: the last block says it all.
+            return Head(live.names[-1], ground.identity, live.position, ground.fingerprint) if live.names else None
+        with keeper.reserve("checkpoint", ground.layout.checkpoint_bytes(live.position)) as place:
+            if place.view is None:
+                return None
+            record = live.describe_end(place.view)
+            place.commit(record, replaces, spare=spare)
+        return Head(record.name, ground.identity, record.position, ground.fingerprint)
+
+    # ---- what is told ----
+
+    def _stream(self, answer: "Answer", text: str, ids: list[int], emit: Emit) -> None:
+        if text or ids:
+            emit(Delta(request=answer.request.request, epoch=self._epoch, text=text, ids=pack_ids(ids)))
+
+    def _say(self, answer: "Answer", phase: Phase, done: int, total: int, emit: Emit) -> None:
+        rate = answer.turn.prefill_rate if phase == "prefill" else 0.0
+        request = answer.request.request
+        emit(Progress(request=request, epoch=self._epoch, phase=phase, done=done, total=total, per_second=rate))
+
+    def _finish(self, answer: "Answer", ending: StopReason, head: Head | None, emit: Emit) -> None:
+        request, numbers = answer.request, answer.turn.numbers()
+        self.tally.add(numbers)
+        conversation = request.conversation[:12]
+        for lost in numbers.fallbacks:
+            self._events.emit("fallback", conversation=conversation, reason=lost.reason, tokens=lost.tokens)
+        self._events.emit(
+            "turn",
+            conversation=conversation,
+            prompt_tokens=numbers.prompt_tokens,
+            restored_tokens=numbers.restored.total,
+            prefilled_tokens=numbers.prefilled_tokens,
+            generated_tokens=numbers.generated_tokens,
+            exact=numbers.exact,
+            ttft_ms=numbers.ttft_ms,
+            ending=ending,
+        )
+        ids, text = pack_ids(answer.ids), answer.stream.text
+        emit(Done(request=request.request, epoch=self._epoch, ids=ids, text=text, reason=ending, head=head, numbers=numbers))
+        answer.opened.warm()
+
+    # ---- the model, and the end ----
+
+    def _model(self, request: Submit, emit: Emit) -> "Opened":
+        def progress(phase: Phase, done: int, total: int, detail: str, per_second: float) -> None:
+            emit(
+                Progress(
+                    request=request.request,
+                    epoch=self._epoch,
+                    phase=phase,
+                    done=done,
+                    total=total,
+                    detail=detail,
+                    per_second=per_second,
+                )
+            )
+
+        self.prepare(request.model, progress)
+        assert self._opened is not None
+        return self._opened
+
+    def prepare(self, model: ModelSection, progress: Report) -> Ready:
+        """Have `model` open; another one that is open is flushed and closed first. Imports torch. Raises ModelError."""
+        if self._opened is None or self._opened.loaded.section != model:
+            self.flush(30.0)
+            self.close()
+            progress("loading", 0, 0, "starting torch", 0.0)
+            from localkv.opened import open_model
+
+            def report(what: str, done: int, total: int) -> None:
+                progress("loading", done, total, what, 0.0)
+
+            self._opened = open_model(model, self._config, self._home, self._events, report)
+        return self._opened.ready(self._epoch)
+
+    def snapshot(self) -> Snapshot:
+        """What the panel shows, as of now. Any thread."""
+        return take_snapshot(self._opened, self.tally, self._events, self._epoch)
+
+    def idle(self) -> bool:
+        """False: there is nothing to do in slices. Saving goes on by itself whenever no turn runs."""
+        return False
+
+    def flush(self, deadline_seconds: float) -> Flushed:
+        """Everything to SSD, within `deadline_seconds`."""
+        began = time.monotonic()
+        if self._opened is None or self._opened.keeper is None:
+            return Flushed(request=0, epoch=self._epoch, records=0, n_bytes=0, seconds=0.0)
+        keeper = self._opened.keeper
+        before = keeper.counts().ssd
+        complete = keeper.flush(deadline_seconds)
+        counts = keeper.counts()
+        problem = "" if complete else counts.trouble or f"{counts.unsaved} records could not be saved in time"
+        records, n_bytes = counts.ssd.swaps_in - before.swaps_in, counts.ssd.bytes_in - before.bytes_in
+        seconds = time.monotonic() - began
+        return Flushed(request=0, epoch=self._epoch, records=records, n_bytes=n_bytes, seconds=seconds, problem=problem)
+
+    def report(self) -> dict[str, dict[str, str | int | float | bool | None]]:
+        """What this engine and its model are, for `doctor`."""
+        assert self._opened is not None, "a model is prepared before a report is asked for"
+        return self._opened.report()
+
+    def close(self) -> None:
+        """Let go of the model. Unsaved records are lost: `flush` before."""
+        if self._opened is not None:
+            opened, self._opened, self._owner = self._opened, None, ""
+            opened.close()
+
+
+def _refuse_overlong(answer: "Answer") -> None:
+    limit = answer.opened.context_tokens
+    if len(answer.prompt) >= limit:
+        raise ContextFull(len(answer.prompt), limit)
+
+
+def _from_the_start(question: Question, reason: Reason) -> Plan:
+    """A plan that brings nothing; what the conversation's own history covered is lost for `reason`."""
+    n, covered = len(question.ids), question.head.tokens if question.head else 0
+    lost = ((str(reason), min(covered, n)),) if covered else ()
+    exact = not lost and reason is Reason.UNCACHED_KIND
+    return Plan(n, 0, exact=exact, because="" if exact else f"nothing could be restored: {reason}", lost=lost)

@@ -1,0 +1,60 @@
+"""The Snapshot: everything the panel shows, put together from what the parts know.
+
+Torch-free. Thread: any; each number may be a moment old.
+"""
+
+from typing import TYPE_CHECKING
+
+from localkv.events import Event, EventLog
+from localkv.messages import Snapshot, TierUse
+from localkv.tally import Tally
+from localkv.units import format_bytes
+
+if TYPE_CHECKING:
+    from localkv.opened import Opened
+
+RECENT = 30
+"""Newest events in a snapshot."""
+
+
+def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch: str) -> Snapshot:
+    """The state of the engine as of now; zeros where no model is open."""
+    counts = opened.keeper.counts() if opened is not None and opened.keeper is not None else None
+    return Snapshot(
+        request=0,
+        epoch=epoch,
+        model=opened.loaded.title if opened else "",
+        device=str(opened.loaded.device) if opened else "",
+        weights_bytes=opened.loaded.weights_bytes if opened else 0,
+        slot_bytes=opened.live.used_bytes if opened else 0,
+        slot_tokens=opened.live.position if opened else 0,
+        context_tokens=opened.context_tokens if opened else 0,
+        vram=TierUse(),
+        ram=counts.ram if counts else TierUse(),
+        ssd=counts.ssd if counts else TierUse(),
+        fallback_tokens=dict(tally.fallback_tokens),
+        fallback_turns=tally.fallback_turns,
+        turns=tally.turns,
+        prompt_tokens=tally.prompt_tokens,
+        restored_tokens=tally.restored_tokens,
+        seconds_saved=round(tally.seconds_saved, 3),
+        written_bytes=counts.ssd.bytes_in if counts else 0,
+        unsaved_records=counts.unsaved if counts else 0,
+        busy_conversation=tally.busy_conversation,
+        last=tally.last,
+        recent=tuple(sentence(event) for event in reversed([*events.recent][-RECENT:])),
+    )
+
+
+def sentence(event: Event) -> str:
+    """An event as one short line."""
+    fields = event.fields
+    if event.kind == "move":
+        target = fields.get("target") or "gone"
+        return f"{fields.get('source')} > {target}  {format_bytes(float(fields.get('bytes') or 0))}  {fields.get('reason')}"
+    if event.kind == "fallback":
+        return f"fallback prefill  {fields.get('tokens')} tokens  {fields.get('reason')}"
+    if event.kind == "turn":
+        return f"turn  {fields.get('restored_tokens')} restored  {fields.get('prefilled_tokens')} computed"
+    rest = "  ".join(f"{key}={value}" for key, value in fields.items())
+    return f"{event.kind}  {rest}"

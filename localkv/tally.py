@@ -1,0 +1,126 @@
+"""Running totals of an engine's life, and the numbers of one turn.
+
+Torch-free. Thread: the engine's adds, any thread reads: each total is one attribute, and a reader may be a moment late.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from localkv.messages import Fallback, Numbers, Source
+from localkv.placement.plan import Piece, Plan
+
+RATE_WEIGHT = 0.3
+"""Of the newest measurement in a moving average."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Totals since the engine started."""
+
+    turns: int = 0
+    prompt_tokens: int = 0
+    restored_tokens: int = 0
+    fallback_turns: int = 0
+    fallback_tokens: Counter[str] = field(default_factory=Counter)
+    seconds_saved: float = 0.0
+    prefill_rate: float = 0.0
+    """Tokens per second, a moving average."""
+    last: Numbers = field(default_factory=Numbers)
+    busy_conversation: str = ""
+
+    def add(self, numbers: Numbers) -> None:
+        """Count a turn that is done."""
+        self.turns += 1
+        self.prompt_tokens += numbers.prompt_tokens
+        self.restored_tokens += numbers.restored.total
+        if numbers.fallbacks:
+            self.fallback_turns += 1
+        for fallback in numbers.fallbacks:
+            self.fallback_tokens[fallback.reason] += fallback.tokens
+        if numbers.prefill_seconds > 0 and numbers.prefilled_tokens > 1:
+            rate = numbers.prefilled_tokens / numbers.prefill_seconds
+            self.prefill_rate = rate if not self.prefill_rate else RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.prefill_rate
+        if self.prefill_rate:
+            self.seconds_saved += max(0.0, numbers.restored.total / self.prefill_rate - numbers.restore_seconds)
+        self.last = numbers
+
+
+@dataclass(slots=True)
+class Turn:
+    """Measurements of the turn under way."""
+
+    began: float = field(default_factory=time.monotonic)
+    prompt_tokens: int = 0
+    restored: Source = field(default_factory=Source)
+    restored_bytes: int = 0
+    restore_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    prefilled_tokens: int = 0
+    fallbacks: tuple[Fallback, ...] = ()
+    exact: bool = True
+    because: str = ""
+    first_token: float = 0.0
+    last_token: float = 0.0
+    generated_tokens: int = 0
+
+    def planned(self, plan: Plan) -> None:
+        """Take over what the plan that was carried out says."""
+        self.prompt_tokens = plan.prompt_tokens
+        self.restored = sources(plan)
+        self.restored_bytes = sum(piece.n_bytes for piece in plan.to_bring)
+        self.restore_seconds = time.monotonic() - self.began
+        self.fallbacks = tuple(Fallback(reason, tokens) for reason, tokens in plan.lost)
+        self.exact, self.because = plan.exact, plan.because
+
+    @property
+    def prefill_rate(self) -> float:
+        """Tokens per second so far."""
+        return self.prefilled_tokens / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
+
+    def prefilled(self, n_tokens: int) -> None:
+        """So many tokens of the prompt have been computed by now."""
+        self.prefilled_tokens = n_tokens
+        self.prefill_seconds = time.monotonic() - self.began - self.restore_seconds
+
+    def drew(self) -> None:
+        """A token was drawn."""
+        self.last_token = time.monotonic()
+        self.first_token = self.first_token or self.last_token
+        self.generated_tokens += 1
+
+    def numbers(self) -> Numbers:
+        """The turn in numbers."""
+        decoding = self.last_token - self.first_token
+        return Numbers(
+            prompt_tokens=self.prompt_tokens,
+            restored=self.restored,
+            prefilled_tokens=self.prefilled_tokens,
+            generated_tokens=self.generated_tokens,
+            fallbacks=self.fallbacks,
+            exact=self.exact,
+            inexact_because=self.because,
+            restore_seconds=round(self.restore_seconds, 6),
+            restored_bytes=self.restored_bytes,
+            prefill_seconds=round(self.prefill_seconds, 6),
+            ttft_ms=round((self.first_token - self.began) * 1000, 3) if self.first_token else 0.0,
+            tokens_per_second=round((self.generated_tokens - 1) / decoding, 3) if decoding > 0 else 0.0,
+        )
+
+
+def sources(plan: Plan) -> Source:
+    """Restored tokens by tier; together they are `plan.resume_at`."""
+    if plan.live:
+        return Source(slot=plan.resume_at)
+    tokens = Counter[str]()
+    for piece in plan.pieces:
+        tokens[_tier_of(piece, plan.pieces)] += piece.end - piece.start
+    return Source(slot=tokens["slot"], ram=tokens["ram"], ssd=tokens["ssd"])
+
+
+def _tier_of(piece: Piece, pieces: Iterable[Piece]) -> str:
+    """Blocks without bytes come with the checkpoint that stands for them."""
+    if piece.tier != "none":
+        return piece.tier
+    return next((other.tier for other in pieces if other.tier != "none"), "slot")
