@@ -1,0 +1,153 @@
+"""conversations.db as one connection: how it is opened, locked, made durable, and how its errors read.
+
+Knows no tables. Thread: any one at a time, a lock sees to it. Nothing of sqlite3 leaves this module as an exception: what
+refuses writes is NotWritable (the database stays usable and the call may be repeated), all else a ConversationError. A
+write is durable when its block ends: WAL with synchronous=NORMAL lost every one of 200 commits at a power cut, FULL none.
+"""
+
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from localkv.chat.migrations import MIGRATIONS, Migration, list_backups, migrate, schema_version
+from localkv.errors import ConversationError, NotWritable
+from localkv.paths import PRIVATE_FILE
+
+BUSY_SECONDS = 5.0
+_PAUSE_SECONDS = 0.02
+
+_REFUSALS = {
+    sqlite3.SQLITE_READONLY: "check its permissions and whether its disk is mounted read-only",
+    sqlite3.SQLITE_PERM: "check its permissions",
+    sqlite3.SQLITE_CANTOPEN: "check its permissions and those of its folder",
+    sqlite3.SQLITE_FULL: "free some space on its disk",
+    sqlite3.SQLITE_IOERR: "check its disk",
+    sqlite3.SQLITE_BUSY: "another program holds it; close that program",
+    sqlite3.SQLITE_LOCKED: "another program holds it; close that program",
+}
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class Database:
+    """An open, migrated database."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, backups: Path) -> None:
+        self.path = path
+        self.backups = backups
+        self._connection = connection
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(
+        cls, path: Path, backups: Path, migrations: Sequence[Migration] = MIGRATIONS, busy_seconds: float = BUSY_SECONDS
+    ) -> "Database":
+        """The database at `path`, made (0600) if missing, its schema brought up to date.
+
+        Raises SchemaTooNew before anything is written, NotWritable, and ConversationError for a damaged file.
+        """
+        _make_private(path)
+        with translated(path, backups), ExitStack() as undo:
+            connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+            undo.callback(connection.close)
+            schema_version(connection, path, migrations)
+            _make_durable(connection, busy_seconds)
+            migrate(connection, path, backups, migrations)
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA secure_delete = ON")  # what is erased is gone from the file as well
+            undo.pop_all()
+        return cls(connection, path, backups)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for queries. Each statement sees one moment."""
+        with self._lock, translated(self.path, self.backups):
+            yield self._connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """The connection inside one transaction, which is durable when the block ends and undone if it raises."""
+        with self._lock, translated(self.path, self.backups):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    def truncate_log(self) -> None:
+        """Move the write-ahead log into the database and empty it; does nothing while another process reads."""
+        with self.reading() as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        """Release the file. May be called twice."""
+        with self._lock, translated(self.path, self.backups):
+            self._connection.close()
+
+
+@contextmanager
+def translated(path: Path, backups: Path) -> Iterator[None]:
+    """A block whose sqlite3 errors become ours. Misuse of the module (ProgrammingError) is a bug and passes."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.Error as error:
+        raise _explained(error, path, backups) from error
+
+
+def _explained(error: sqlite3.Error, path: Path, backups: Path) -> ConversationError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in _REFUSALS:
+        return NotWritable(f"the conversations in {path} cannot be written ({error}); {_REFUSALS[code]}")
+    if code not in _DAMAGE:
+        return ConversationError(f"the database {path} refused ({error}); backups are in {backups}")
+    kept = list_backups(backups, path)
+    if not kept:
+        return ConversationError(
+            f"{path} is damaged ({error}), and there is no backup in {backups}; move it away to start anew"
+        )
+    return ConversationError(
+        f"{path} is damaged ({error}); move it away together with the files ending in -wal and -shm, and copy the newest "
+        f"backup to its place: {kept[0]}" + (f" ({len(kept) - 1} older ones are beside it)" if kept[1:] else "")
+    )
+
+
+def _make_private(path: Path) -> None:
+    """Make sure that `path` is a file that only its owner may read. sqlite gives -wal and -shm the same mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), PRIVATE_FILE))
+        if os.name != "nt" and path.stat().st_mode & 0o077:
+            path.chmod(PRIVATE_FILE)
+    except OSError as error:
+        raise NotWritable(f"the conversations in {path} cannot be opened ({error.strerror}); check its permissions") from error
+
+
+def _make_durable(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    mode = _switch_to_wal(connection, time.monotonic() + busy_seconds)
+    # Where WAL is impossible (network disks) the journal is a file whose removal must be synced too: EXTRA.
+    connection.execute(f"PRAGMA synchronous = {'FULL' if mode == 'wal' else 'EXTRA'}")
+    if sys.platform == "darwin":
+        connection.execute("PRAGMA fullfsync = ON")
+        connection.execute("PRAGMA checkpoint_fullfsync = ON")
+
+
+def _switch_to_wal(connection: sqlite3.Connection, deadline: float) -> str:
+    """The journal mode in force after asking for WAL.
+
+    The waiting that sqlite does does not cover this step: of eight processes that opened a new database at once, five were
+    refused.
+    """
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)

@@ -1,0 +1,187 @@
+"""The schema of conversations.db: ordered migrations, and a verified backup before each one.
+
+Knows nothing of what the rows mean. Thread: that of the caller, who opens the store. Each migration and its number in
+`PRAGMA user_version` are one transaction: after a crash a database has the old schema or the new one, whole. The backup is
+taken while the write lock is held, so it is exactly the database that the migration starts from.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from localkv.errors import ConversationError, NotWritable, SchemaTooNew
+from localkv.files import TEMP_SUFFIX, Files
+
+BACKUPS_KEPT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The step from one schema to the next. Its place in the list is the version it leads to."""
+
+    title: str
+    statements: tuple[str, ...]
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(
+        "conversations and the tree of their messages",
+        (
+            """
+            CREATE TABLE conversations (
+                id         TEXT PRIMARY KEY NOT NULL,
+                name       TEXT NOT NULL UNIQUE,
+                title      TEXT NOT NULL,
+                model      TEXT NOT NULL,               -- JSON of config.ModelSection
+                sampling   TEXT NOT NULL,               -- JSON of config.SamplingSection
+                created    REAL NOT NULL,
+                updated    REAL NOT NULL,
+                leaf       TEXT,
+                pinned     INTEGER NOT NULL DEFAULT 0,
+                trashed    REAL,
+                n_messages INTEGER NOT NULL DEFAULT 0,
+                draft      TEXT NOT NULL DEFAULT '',
+                system     TEXT NOT NULL,
+                FOREIGN KEY (id, leaf) REFERENCES messages (conversation, id)
+            )
+            """,
+            # seq is the order of writing: a parent has a smaller one than its children. The long columns stand last, so that
+            # walking the tree does not read them. Keys name the conversation, so a parent can't be in another one.
+            """
+            CREATE TABLE messages (
+                seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+                id           TEXT NOT NULL UNIQUE,
+                conversation TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+                parent       TEXT,
+                role         TEXT NOT NULL CHECK (role IN ('system', 'user', 'assistant')),
+                state        TEXT NOT NULL CHECK (state IN ('complete', 'streaming', 'stopped', 'cut', 'failed')),
+                created      REAL NOT NULL,
+                writer       TEXT,                      -- the process that streams it, while it does
+                head         TEXT,                      -- JSON of kv.record.Head
+                numbers      TEXT,                      -- JSON
+                text         TEXT NOT NULL,
+                ids          BLOB NOT NULL,             -- uint32, little endian
+                UNIQUE (conversation, id),
+                FOREIGN KEY (conversation, parent) REFERENCES messages (conversation, id)
+            )
+            """,
+            "CREATE INDEX messages_by_parent ON messages (conversation, parent)",
+            "CREATE INDEX messages_streaming ON messages (state) WHERE state = 'streaming'",
+        ),
+    ),
+)
+
+
+def migrate(
+    connection: sqlite3.Connection, database: Path, backups: Path, migrations: Sequence[Migration] = MIGRATIONS
+) -> list[Path]:
+    """Bring the schema up to date; returns the backups made on the way.
+
+    `connection` is in autocommit mode with foreign keys off. Raises SchemaTooNew, NotWritable (the backup could not be
+    made: nothing is changed then), ConversationError, and sqlite3.Error of the migration itself, which leaves no trace.
+    """
+    made: list[Path] = []
+    while (version := schema_version(connection, database, migrations)) < len(migrations):
+        made.extend(_apply(connection, database, backups, migrations[version], version))
+    return made
+
+
+def schema_version(connection: sqlite3.Connection, database: Path, migrations: Sequence[Migration] = MIGRATIONS) -> int:
+    """The version that the database has; 0 if it is empty. Raises SchemaTooNew, or ConversationError if it isn't ours."""
+    # One statement, one moment: between two, another process may make the tables.
+    version, n_objects = connection.execute(
+        "SELECT (SELECT user_version FROM pragma_user_version), (SELECT count(*) FROM sqlite_master)"
+    ).fetchone()
+    if version > len(migrations):
+        raise SchemaTooNew(
+            f"{database} was written by a newer localkv (schema {version}; this one knows {len(migrations)}); "
+            "install that localkv, or set LOCALKV_HOME to another folder"
+        )
+    if version == 0 and n_objects:
+        raise ConversationError(f"{database} belongs to another program; move it away, or set LOCALKV_HOME")
+    return int(version)
+
+
+def list_backups(backups: Path, database: Path) -> list[Path]:
+    """The backups of `database`, newest first."""
+    return sorted(backups.glob(f"{database.stem}-*.db"), reverse=True)
+
+
+def _apply(connection: sqlite3.Connection, database: Path, backups: Path, migration: Migration, version: int) -> list[Path]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _user_version(connection) != version:
+            return []  # another process was faster
+        made = [back_up(database, backups, version)] if version else []
+        for statement in migration.statements:
+            connection.execute(statement)
+        if broken := connection.execute("PRAGMA foreign_key_check").fetchall():
+            raise ConversationError(
+                f'{database}: the migration "{migration.title}" would break {len(broken):,} references and was undone; '
+                "keep using the older localkv and report this"
+            )
+        connection.execute(f"PRAGMA user_version = {version + 1}")
+        connection.execute("COMMIT")
+        return made
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def back_up(database: Path, backups: Path, version: int) -> Path:
+    """A verified, durable copy of `database` in `backups`; only the newest five stay.
+
+    The caller holds the write lock, so no other process backs up the same database. Raises NotWritable.
+    """
+    files = Files()
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    target = backups / f"{database.stem}-{stamp}-schema{version}.db"
+    temp = target.with_name(target.name + TEMP_SUFFIX)
+    try:
+        files.make_dir(backups)
+        _remove_leftovers(files, backups, database)
+        files.write_temp(temp, [])
+        _copy(database, temp, version)
+        files.sync(temp)
+        files.rename(temp, target)
+        files.sync_dir(backups)
+        others = [path for path in list_backups(backups, database) if path != target]
+        for old in others[BACKUPS_KEPT - 1 :]:
+            files.remove(old)
+    except (OSError, sqlite3.Error) as error:
+        with suppress(OSError):  # the folder itself may be the trouble, and that is what is raised
+            _remove_leftovers(files, backups, database)
+        raise NotWritable(
+            f"{database} must be backed up before its schema changes, and {target} cannot be made ({error}); "
+            "nothing was changed; free some space or mend the folder and start again"
+        ) from error
+    return target
+
+
+def _remove_leftovers(files: Files, backups: Path, database: Path) -> None:
+    """Remove copies that a crash or an error left unfinished."""
+    for path in backups.glob(f"{database.stem}-*.db{TEMP_SUFFIX}*"):
+        files.remove(path)
+
+
+def _copy(database: Path, target: Path, version: int) -> None:
+    """Copy what is committed in `database`, and check that the copy is whole."""
+    source = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
+    copy = sqlite3.connect(target, isolation_level=None)
+    try:
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without -wal and -shm beside it
+        verdict = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        found = _user_version(copy)
+        if verdict != "ok" or found != version:
+            raise sqlite3.DatabaseError(f"the copy is not whole: {verdict}, schema {found}")
+    finally:
+        copy.close()
+        source.close()
+
+
+def _user_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

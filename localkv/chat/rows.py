@@ -1,0 +1,92 @@
+"""Rows of conversations.db as structs, and back.
+
+Runs no statement. Thread: any. A row that cannot be understood is a ConversationError that names it. Settings that a newer
+localkv stored and this one lacks are left out; a wrong value is an error.
+"""
+
+import sqlite3
+from typing import Any, TypeVar
+
+import msgspec
+
+from localkv.chat.tree import Conversation, Message
+from localkv.config import ModelSection, SamplingSection, Section
+from localkv.errors import ConversationError
+from localkv.kv.record import Head
+
+SELECT_CONVERSATIONS = """
+    SELECT id, name, title, model, sampling, system, created, updated, leaf, pinned, trashed, draft, n_messages
+    FROM conversations
+"""
+SELECT_MESSAGES = """
+    SELECT id, conversation, parent, role, text, ids, state, created, head, numbers
+    FROM messages
+"""
+
+Row = tuple[Any, ...]
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+def to_conversation(row: Row) -> Conversation:
+    """The conversation that a row of SELECT_CONVERSATIONS holds."""
+    key, name, title, model, sampling, system, created, updated, leaf, pinned, trashed, draft, n_messages = row
+    return Conversation(
+        id=key,
+        name=name,
+        title=title,
+        model=_to_section(model, ModelSection, f"the model of conversation {name}"),
+        sampling=_to_section(sampling, SamplingSection, f"the sampling of conversation {name}"),
+        system=system,
+        created=created,
+        updated=updated,
+        leaf=leaf,
+        pinned=bool(pinned),
+        trashed=trashed,
+        draft=draft,
+        n_messages=n_messages,
+    )
+
+
+def to_message(row: Row) -> Message:
+    """The message that a row of SELECT_MESSAGES holds."""
+    key, conversation, parent, role, text, ids, state, created, head, numbers = row
+    try:
+        return Message(
+            id=key,
+            conversation=conversation,
+            parent=parent,
+            role=role,
+            text=text,
+            ids=ids,
+            state=state,
+            created=created,
+            head=None if head is None else msgspec.json.decode(head, type=Head),
+            numbers=None if numbers is None else msgspec.json.decode(numbers, type=dict[str, Any]),
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConversationError(f"the stored message {key} cannot be read ({error}); restore a backup") from error
+
+
+def to_json(value: object) -> str | None:
+    """`value` as it is stored; None stays None."""
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def insert_message(connection: sqlite3.Connection, message: Message, writer: str | None = None) -> None:
+    """Add `message` as the newest row. The caller holds the transaction."""
+    connection.execute(
+        "INSERT INTO messages (id, conversation, parent, role, state, created, writer, head, numbers, text, ids)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            message.id, message.conversation, message.parent, message.role, message.state, message.created, writer,
+            to_json(message.head), to_json(message.numbers), message.text, message.ids,
+        ),
+    )  # fmt: skip
+
+
+def _to_section(stored: str, kind: type[AnySection], what: str) -> AnySection:
+    try:
+        raw = msgspec.json.decode(stored, type=dict[str, Any])
+        return msgspec.convert({key: value for key, value in raw.items() if key in kind.__struct_fields__}, kind)
+    except msgspec.MsgspecError as error:
+        raise ConversationError(f"{what} is stored as {stored!r}, which cannot be used ({error})") from error

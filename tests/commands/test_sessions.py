@@ -1,0 +1,167 @@
+"""`localkv sessions`: what it prints, what it refuses, and what a terminal gets to see."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from localkv.chat.store import ConversationStore
+from localkv.commands.sessions import app, one_line, render_list
+from localkv.config import ModelSection, SamplingSection
+from localkv.kv.record import pack_ids
+from localkv.paths import find_home
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALKV_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    home = find_home()
+    home.prepare()
+    return home
+
+
+@pytest.fixture
+def store(home):
+    store = ConversationStore.open(home.database, home.backups)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def talk(store):
+    """A conversation with a hostile answer on its current branch and another branch beside it."""
+    known = store.create("talk", model=ModelSection(), sampling=SamplingSection(), system="be brief")
+    question = store.ask(known.id, None, "What is a monad?")
+    store.begin_answer(known.id, question.id)
+    answer = store.begin_answer(known.id, question.id)
+    store.finish_answer(
+        answer.id,
+        text="\x1b]0;owned\x07a \u202ebox\x9b2J",
+        ids=pack_ids([1, 2, 3]),
+        state="stopped",
+        head=None,
+        numbers={"n": 1},
+    )
+    return known
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_list(talk):
+    """Name, count, model and title of each conversation on one line."""
+    result = run("list")
+    assert result.exit_code == 0
+    head, line = result.stdout.splitlines()
+    assert head.split() == ["NAME", "MESSAGES", "AGE", "MODEL", "TITLE"]
+    assert line.split() == ["talk", "3", "now", "starter", "What", "is", "a", "monad?"]
+
+
+def test_list_json(talk, store):
+    """Programs get one document with every conversation, and those in the trash only when asked for."""
+    (found,) = json.loads(run("list", "--json").stdout)
+    assert (found["session"], found["id"], found["messages"]) == ("talk", talk.id, 3)
+    store.trash(talk.id)
+    assert json.loads(run("list", "--json").stdout) == []
+    assert len(json.loads(run("list", "--json", "--all").stdout)) == 1
+    assert "in the trash" in run("list", "--all").stdout
+
+
+def test_an_empty_list_says_what_to_do(home):
+    """A new user gets a sentence, not an empty table."""
+    result = run("list")
+    assert (result.exit_code, "localkv chat" in result.stdout) == (0, True)
+
+
+def test_show(talk):
+    """The current branch is printed from the first message on, with how an answer ended."""
+    result = run("show", "talk")
+    assert result.exit_code == 0
+    assert "talk: What is a monad? (starter)" in result.stdout
+    assert "System:\nbe brief\n\nYou:\nWhat is a monad?\n\nAnswer (stopped):\n" in result.stdout
+
+
+def test_nothing_that_a_terminal_obeys_is_printed(talk, store):
+    """A model's answer or a title can't drive the terminal through list, show or JSON."""
+    store.rename(talk.id, title="x")
+    for arguments in (["show", "talk"], ["show", "talk", "--json"], ["list"], ["list", "--json"], ["show", "\x1b[2J"]):
+        result = run(*arguments)
+        assert not set(result.stdout + result.stderr) & set("\x1b\x07\x9b\u202e"), arguments
+    assert "␛]0;owned␇a <U+202E>box<U+009B>2J" in run("show", "talk").stdout
+
+
+def test_show_json_keeps_the_text_exactly(talk):
+    """What a terminal must not see, a program gets unchanged."""
+    document = json.loads(run("show", "talk", "--json").stdout)
+    assert [each["role"] for each in document["path"]] == ["system", "user", "assistant"]
+    answer = document["path"][-1]
+    assert answer["text"] == "\x1b]0;owned\x07a \u202ebox\x9b2J"
+    assert (answer["tokens"], answer["state"], answer["numbers"]) == (3, "stopped", {"n": 1})
+
+
+@pytest.mark.parametrize("arguments", [["show", "tolk"], ["rename", "tolk", "x"], ["rm", "tolk"], ["show", "tolk", "--json"]])
+def test_unknown_names_exit_2_with_the_nearest(talk, store, arguments):
+    """A typing error is answered with what was meant, on stderr, and changes nothing."""
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert (result.stdout, '"talk"' in result.stderr) == ("", True)
+    assert [each.name for each in store.list()] == ["talk"]
+
+
+def test_rename(talk, store):
+    """The conversation answers to its new name and keeps everything else."""
+    assert run("rename", "talk", "monads").exit_code == 0
+    assert store.by_name("monads").id == talk.id
+    assert json.loads(run("rename", "monads", "again", "--json").stdout)["session"] == "again"
+
+
+def test_rename_to_a_taken_or_unusable_name(talk, store):
+    """Both are the caller's mistake: exit 2, and nothing changed."""
+    store.create("other", model=ModelSection(), sampling=SamplingSection())
+    assert run("rename", "talk", "other").exit_code == 2
+    assert run("rename", "talk", "a\nb").exit_code == 2
+    assert store.get(talk.id).name == "talk"
+
+
+def test_rm(talk, store):
+    """Removed means removed: the name is free again at once."""
+    result = run("rm", "talk")
+    assert (result.exit_code, result.stdout) == (0, '"talk" is removed (3 messages).\n')
+    assert store.list(include_trashed=True) == []
+    assert run("rm", "talk", "--json").exit_code == 2
+    store.create("talk", model=ModelSection(), sampling=SamplingSection())
+    assert json.loads(run("rm", "talk", "--json").stdout)["session"] == "talk"
+
+
+def test_a_damaged_database_exits_1_with_a_sentence(home):
+    """A failure that is not about the name has another exit code, and no traceback."""
+    home.database.write_bytes(b"not a database " * 500)
+    result = run("list")
+    assert result.exit_code == 1
+    assert "damaged" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_sentence_about_a_hostile_path_is_harmless(tmp_path, monkeypatch):
+    """Folder names come from archives and other people; errors that name them don't drive the terminal either."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("LOCALKV_HOME", str(tmp_path / "a\x1b[2Jb"))
+    find_home().prepare()
+    find_home().database.write_bytes(b"not a database " * 500)
+    assert "a␛[2Jb" in run("list").stderr
+
+
+def test_columns_line_up_for_wide_characters(store):
+    """CJK names take two cells a character; the columns after them stay straight."""
+    for name in ("字字字", "abc"):
+        store.create(name, model=ModelSection(), sampling=SamplingSection(), title="T")
+    lines = render_list(store.list(), 0.0).splitlines()
+    assert lines[1].startswith("abc     0")
+    assert lines[2].startswith("字字字  0")
+
+
+def test_one_line():
+    """A cell of a table never breaks the table."""
+    assert one_line(" a\nb\t\x1bc ") == "a b ␛c"
