@@ -54,13 +54,15 @@ def chat(
 ) -> None:
     """Open the chat."""
     setup = _setup(context)
-    if plain or not sys.stdout.isatty() or not sys.stdin.isatty() or os.environ.get("TERM") == "dumb":
+    if plain or not is_terminal() or os.environ.get("TERM") == "dumb":
         from localkv import plain as face
 
         raise typer.Exit(face.run(setup, model=model, session=session))
+    from localkv.models.reference import absolute_name
     from localkv.tui.app import run as show
 
-    raise typer.Exit(show(setup.home, setup.load(), model=model, session=session, theme=theme) or 0)
+    name = None if model is None else absolute_name(model)
+    raise typer.Exit(show(setup.home, setup.load(), model=name, session=session, theme=theme))
 
 
 @app.command()
@@ -228,6 +230,11 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
     finally:
         _settle_stdout()
+
+
+def is_terminal() -> bool:
+    """Whether a person sits at both ends: keys come in and a screen shows what goes out."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def exit_code(error: LocalKVError) -> int:

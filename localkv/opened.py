@@ -98,7 +98,7 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     """The model of `section`, ready to chat. Raises ModelError and its children."""
     loaded = load(section, config.engine, home, report)
     report("checking the cache against transformers' own", 0, 0)
-    verdict = _prove(loaded, config, home)
+    verdict = _prove(loaded, home)
     tokens = Tokens(loaded.tokenizer, loaded.generation_stops)
     layout = loaded.layout if verdict.cached else None
     context_tokens = _context_tokens(loaded, layout, config)
@@ -123,7 +123,7 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     return opened
 
 
-def _prove(loaded: Loaded, config: Config, home: Home) -> Verdict:
+def _prove(loaded: Loaded, home: Home) -> Verdict:
     layout = loaded.layout
     if layout is None:
         return Verdict(loaded.model.config._attn_implementation, False, 0.0, loaded.notes[-1])

@@ -4,7 +4,6 @@ No cursor addressing, no colours: prompts and answers go to standard output, eve
 to stderr. Thread: main. Commands come from commands/registry.py; each is one method here.
 """
 
-import contextlib
 import sys
 import time
 import tomllib
@@ -71,10 +70,10 @@ class Console:
             self.out.write(CONTINUED if lines else prompt)
             self.out.flush()
             line = self.source.readline()
-            if not line and not lines:
-                return None
-            text = line.rstrip("\n")
-            if not text.endswith("\\") or not line:
+            if not line:
+                return "\n".join(lines) if lines else None
+            text = line.removesuffix("\n")
+            if text == line or not text.endswith("\\"):
                 return "\n".join([*lines, text])
             lines.append(text[:-1])
 
@@ -332,11 +331,14 @@ def run(setup: Setup, *, model: str | None, session: str | None) -> int:
 
 
 def begin(chat: PlainChat, model: str | None, session: str | None) -> None:
-    """Open `session`, or begin it if it is new; `model` is from now on the one that answers in it. Raises ConfigError."""
+    """Open `session`, or begin it if it is new; `model` is from now on the one that answers in it.
+
+    Raises ConfigError, and UnknownConversation if it is in the trash.
+    """
     if session is not None:
-        with contextlib.suppress(UnknownConversation):
+        if any(each.name == session for each in chat.talk.store.list(include_trashed=True)):
             chat.open(session)
-        if chat.opened is None:
+        else:
             chat.draft.name = session
     if model is None:
         return

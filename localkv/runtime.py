@@ -53,6 +53,11 @@ class Runtime:
         """The conversation whose state the slot holds."""
         self.tally = Tally()
 
+    @property
+    def opened(self) -> "Opened | None":
+        """The model that is open, for measurements."""
+        return self._opened
+
     # ---- one turn ----
 
     def turn(self, request: Submit, emit: Emit, cancelled: Event) -> None:
@@ -77,6 +82,7 @@ class Runtime:
     def _restore(self, answer: "Answer", rendered: "Rendered", emit: Emit) -> Plan:
         """Bring into the slot what can be brought; returns the plan that was carried out."""
         request = answer.request
+        answer.turn.planning()
         question = Question(request.conversation, answer.prompt, request.head, rendered.diverged_at >= 0)
         plan = self._plan(answer.opened, question)
         emit(
@@ -135,7 +141,8 @@ class Runtime:
 
         opened, turn, logits = answer.opened, answer.turn, None
         try:
-            for logits in prefill(opened.live, answer.prompt, opened.block_tokens, cancelled):
+            for after_chunk in prefill(opened.live, answer.prompt, opened.block_tokens, cancelled):
+                logits = after_chunk
                 turn.prefilled(opened.live.position - plan.resume_at)
                 self._admit_full(opened, CHECKPOINT_EVERY)
                 self._say(answer, "prefill", turn.prefilled_tokens, plan.prompt_tokens - plan.resume_at, emit)

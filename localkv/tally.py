@@ -14,6 +14,9 @@ from localkv.placement.plan import Piece, Plan
 RATE_WEIGHT = 0.3
 """Of the newest measurement in a moving average."""
 
+RATE_TOKENS = 64
+"""Shorter prefills measure their fixed costs and no rate."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -39,7 +42,7 @@ class Tally:
             self.fallback_turns += 1
         for fallback in numbers.fallbacks:
             self.fallback_tokens[fallback.reason] += fallback.tokens
-        if numbers.prefill_seconds > 0 and numbers.prefilled_tokens > 1:
+        if numbers.prefill_seconds > 0 and numbers.prefilled_tokens >= RATE_TOKENS:
             rate = numbers.prefilled_tokens / numbers.prefill_seconds
             self.prefill_rate = rate if not self.prefill_rate else RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.prefill_rate
         if self.prefill_rate:
@@ -52,6 +55,7 @@ class Turn:
     """Measurements of the turn under way."""
 
     began: float = field(default_factory=time.monotonic)
+    restore_began: float = 0.0
     prompt_tokens: int = 0
     restored: Source = field(default_factory=Source)
     restored_bytes: int = 0
@@ -65,12 +69,16 @@ class Turn:
     last_token: float = 0.0
     generated_tokens: int = 0
 
+    def planning(self) -> None:
+        """Tokens are known; from here on state is looked for."""
+        self.restore_began = time.monotonic()
+
     def planned(self, plan: Plan) -> None:
         """Take over what the plan that was carried out says."""
         self.prompt_tokens = plan.prompt_tokens
         self.restored = sources(plan)
         self.restored_bytes = sum(piece.n_bytes for piece in plan.to_bring)
-        self.restore_seconds = time.monotonic() - self.began
+        self.restore_seconds = time.monotonic() - self.restore_began
         self.fallbacks = tuple(Fallback(reason, tokens) for reason, tokens in plan.lost)
         self.exact, self.because = plan.exact, plan.because
 
@@ -82,7 +90,7 @@ class Turn:
     def prefilled(self, n_tokens: int) -> None:
         """So many tokens of the prompt have been computed by now."""
         self.prefilled_tokens = n_tokens
-        self.prefill_seconds = time.monotonic() - self.began - self.restore_seconds
+        self.prefill_seconds = time.monotonic() - self.restore_began - self.restore_seconds
 
     def drew(self) -> None:
         """A token was drawn."""

@@ -100,7 +100,9 @@ def hash_file(path: Path, advanced: Callable[[int], None]) -> str:
     return digest.hexdigest()
 
 
-def identity_of(weights: Sequence[str], model: Path, config: dict[str, Any], held_as: Sequence[str], layout: Layout | None) -> str:
+def identity_of(
+    weights: Sequence[str], model: Path, config: dict[str, Any], held_as: Sequence[str], layout: Layout | None
+) -> str:
     """The identity: hex digest of all that KV depends on.
 
     `weights` are content digests, `held_as` says how they are held in memory (dtype, quantisation), `config` is the model's

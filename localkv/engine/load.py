@@ -150,7 +150,9 @@ def _free_memory(device: torch.device) -> int:
     return available
 
 
-def _load_weights(path: ModelPath, section: ModelSection, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _load_weights(
+    path: ModelPath, section: ModelSection, device: torch.device
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Translate every way in which a model folder can be unusable into ModelError."""
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": section.trust_remote_code}
     where: Path = path.path
@@ -161,7 +163,10 @@ def _load_weights(path: ModelPath, section: ModelSection, device: torch.device) 
         model = AutoModelForCausalLM.from_pretrained(where, **options, **_weight_options(path, section, device))
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, json.JSONDecodeError) as error:
         raise ModelError(f"{path.title} cannot be loaded from {path.path}: {error}") from error
-    return model.to(device).eval() if section.quant == "none" else model.eval(), tokenizer
+    if section.quant == "none":
+        torch.nn.Module.to(model, device)
+    model.eval()
+    return model, tokenizer
 
 
 def _weight_options(path: ModelPath, section: ModelSection, device: torch.device) -> dict[str, Any]:
@@ -216,5 +221,3 @@ def _notes(path: ModelPath) -> tuple[str, ...]:
 def _stamp(file: Path) -> tuple[int, int, int, int]:
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-

@@ -5,6 +5,7 @@ prompt-built blocks therefore costs time and not bits. Chunks of 256 cost 2 % ag
 Thread: the engine's.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from threading import Event
 
@@ -17,7 +18,7 @@ from localkv.errors import Cancelled
 def chunks(start: int, end: int, block_tokens: int) -> list[tuple[int, int]]:
     """The chunks of tokens [start, end): first and last may be shorter, every edge between is a multiple of `block_tokens`."""
     edges = [start, *range(start - start % block_tokens + block_tokens, end, block_tokens), end]
-    return list(zip(edges[:-1], edges[1:], strict=True)) if start < end else []
+    return list(itertools.pairwise(edges)) if start < end else []
 
 
 def prefill(live: Live, prompt: Sequence[int], block_tokens: int, cancelled: Event) -> Iterator[torch.Tensor]:

@@ -35,7 +35,7 @@ class Sampler:
         scores = logits.float().cpu().unsqueeze(0)
         if self._processors:
             seen = torch.tensor([ids], dtype=torch.long) if self._needs_ids else torch.empty((1, 0), dtype=torch.long)
-            scores = self._processors(seen, scores)
+            scores = self._processors(seen, scores)  # type: ignore[arg-type]  # a LongTensor is a tensor of dtype long
         if self._greedy:
             return int(scores.argmax(dim=-1))
         generator = torch.Generator().manual_seed(step_seed(self._sampling.seed, position))

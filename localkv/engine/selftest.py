@@ -126,5 +126,3 @@ def _remembered(memory_file: Path) -> dict[str, Verdict]:
         return msgspec.json.decode(memory_file.read_bytes(), type=dict[str, Verdict])
     except (OSError, msgspec.DecodeError):
         return {}
-
-

@@ -8,15 +8,15 @@ On CPU the regions are anonymous memory of the full context: pages that no token
 crosses the bus in one piece into a bounce buffer and is scattered there by one kernel per slab.
 """
 
-import mmap
 import math
+import mmap
 from collections.abc import Iterator
 
 import torch
 from transformers.cache_utils import Cache
 
 from localkv.kv.kinds import TORCH_DTYPES, Regions, SlidingRows, build_layers, set_position, sliding_capacity
-from localkv.kv.layout import DTYPE_BYTES, Layout
+from localkv.kv.layout import DTYPE_BYTES, Layout, Slab
 
 
 class Slot:
@@ -121,7 +121,7 @@ class Slot:
             offset += n_bytes
         return offset
 
-    def _sliding(self) -> Iterator[tuple[object, torch.Tensor]]:
+    def _sliding(self) -> Iterator[tuple[Slab, torch.Tensor]]:
         return zip(self.layout.sliding_slabs, self.regions.slabs[self._n_full :], strict=True)
 
     def _window_starts(self) -> list[int]:

@@ -77,6 +77,8 @@ def _read_layer(index: int, layer: Any) -> Layer:
     if not isinstance(layer, DynamicLayer) or not layer.is_initialized:
         return Layer(index, states=states)
     window = layer.sliding_window if isinstance(layer, DynamicSlidingWindowLayer) else None
+    assert layer.keys is not None
+    assert layer.values is not None
     return Layer(index, _read_rows(layer.keys), _read_rows(layer.values), window, states)
 
 
@@ -166,7 +168,7 @@ class _RowsLayer(CacheLayerMixin):
     is_croppable = False  # localkv never calls crop: it sets lengths
 
     def __init__(self, rows: FullRows) -> None:
-        super().__init__()
+        CacheLayerMixin.__init__(self)
         self.rows = rows
         self.is_sliding = isinstance(rows, SlidingRows)
         self.keys, self.values = rows.keys, rows.values
@@ -209,7 +211,8 @@ class _StatesLayer(LinearAttentionLayer):
             else:
                 self.recurrent_states[i] = tensor
                 self.is_recurrent_states_initialized[i] = True
-            self.device, self.dtype = tensor.device, tensor.dtype
+            # transformers declares both as None and sets them later, as is done here
+            self.device, self.dtype = tensor.device, tensor.dtype  # type: ignore[assignment]
 
     def restore_states(self, position: int) -> None:
         """The states at `position` have been copied in (0: zeroed); set the flags that say so."""
@@ -224,7 +227,7 @@ def _split_name(name: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-class _BothLayer(_StatesLayer, _RowsLayer):
+class _BothLayer(_StatesLayer, _RowsLayer):  # type: ignore[misc, override]  # transformers' two families declare these apart
     """Rows and states in one layer."""
 
     def __init__(self, rows: FullRows, states: Sequence[tuple[State, torch.Tensor]]) -> None:

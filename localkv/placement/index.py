@@ -129,7 +129,7 @@ class Index:
         for name, entry in self.entries.items():
             assert entry.place is not None or entry.saving is Saving.SAVED, f"{name} is nowhere"
             assert entry.pins == 0 or entry.place is not None, f"{name} is pinned without a place"
-            assert entry.pins >= 0 and entry.holds >= 0, f"{name} was let go too often"
+            assert min(entry.pins, entry.holds) >= 0, f"{name} was let go too often"
             assert name in self._by_lookup[entry.row.lookup], f"{name} cannot be found"
         assert sum(map(len, self._by_lookup.values())) == len(self.entries), "lookups name records that are gone"
 

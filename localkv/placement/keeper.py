@@ -140,6 +140,10 @@ class Keeper:
             if not committed:
                 self._box.tell(lambda: self.room.give_back(place))
 
+    def shed(self) -> int:
+        """Let every record that is on SSD and not in use leave RAM; returns how many went."""
+        return self._box.ask(self.room.shed)
+
     def flush(self, deadline_seconds: float) -> bool:
         """Save everything now; True if nothing is left unsaved when this returns."""
         until = time.monotonic() + deadline_seconds

@@ -70,6 +70,13 @@ class Room:
             else:
                 self._wishes.popleft()
 
+    def shed(self) -> int:
+        """Let go of all that may leave at once; returns how many did."""
+        names = [name for name in self._leavers("block") if self._index.entries[name].saving is Saving.SAVED]
+        for name in names:
+            self._leave(name)
+        return len(names)
+
     def _find(self, wish: Wish) -> Place | None:
         place = self._pool.reserve(wish.kind, wish.n_bytes)
         for name in self._leavers(wish.kind) if place is None else ():

@@ -76,7 +76,9 @@ class Saver:
 
     def waiting(self) -> list[Entry]:
         """Unsaved records, parents before children."""
-        unsaved = [entry for entry in self._index.entries.values() if entry.saving is Saving.UNSAVED and entry.place is not None]
+        unsaved = [
+            entry for entry in self._index.entries.values() if entry.saving is Saving.UNSAVED and entry.place is not None
+        ]
         return sorted(unsaved, key=lambda entry: entry.row.position)
 
     def retry(self) -> None:
@@ -107,7 +109,8 @@ class Saver:
     def _job(self, store: Store, entries: Sequence[Entry]) -> Callable[[], _Saved]:
         batch = []
         for entry in entries:
-            assert entry.place is not None and entry.ids is not None
+            assert entry.place is not None
+            assert entry.ids is not None
             batch.append((entry.row.record(entry.ids), entry.place.view(entry.row.n_bytes)))
         replaces = [entry.replaces for entry in entries if entry.replaces]
         touched, self._touched = self._touched, {}

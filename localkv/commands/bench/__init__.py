@@ -1,0 +1,67 @@
+"""`localkv bench NAME [--json]`: measurements of the product itself, each against its yardstick in the same run.
+
+Unlike the other commands, benches import torch and the engine: they measure the parts a face never sees. One runs at a time on a
+machine (a lock), because two torch processes on two cores nearly stop each other. Figures are medians of interleaved runs.
+"""
+
+import importlib
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from localkv.errors import LocalKVError
+
+NAMES = ("switch", "decode", "resume", "start", "exact")
+LOCK_SECONDS = 1800.0
+
+Say = Callable[[str], None]
+
+
+def run(name: str, as_json: bool) -> int:
+    """Run one bench and print its table or its one JSON document; returns the exit code. Raises LocalKVError."""
+    if name not in NAMES:
+        raise LocalKVError(f'there is no bench "{name}"; there are: {", ".join(NAMES)}')
+    say: Say = _quiet if as_json else _to_stderr
+    with _lock(say):
+        module = importlib.import_module(f"localkv.commands.bench.{name}")
+        result = module.measure(say)
+    print(json.dumps(result) if as_json else render(result))
+    return 0
+
+
+def _lock(say: Say) -> FileLock:
+    lock = FileLock(Path(tempfile.gettempdir()) / "localkv-bench.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say("another bench is running; waiting for it")
+        lock.acquire(timeout=LOCK_SECONDS)
+    return lock
+
+
+def render(result: Any) -> str:
+    """A result as text: one line per figure, or one per row of a list of rows."""
+    rows = result if isinstance(result, list) else [result]
+    columns = list(rows[0])
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
+    lines = ["  ".join(column.rjust(width) for column, width in zip(columns, widths, strict=True))]
+    lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _quiet(_text: str) -> None:
+    """With --json nothing but the document is printed."""
