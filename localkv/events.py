@@ -5,6 +5,7 @@ lock for the length of one write. A log that cannot be written must not stop a c
 """
 
 import enum
+import os
 import threading
 import time
 from collections import deque
@@ -70,7 +71,7 @@ class EventLog:
         try:
             if file.exists() and file.stat().st_size + len(line) > self._max_bytes:
                 file.replace(file.with_suffix(".1.jsonl"))
-            with file.open("ab", opener=_private) as stream:
+            with open(file, "ab", opener=_private) as stream:  # noqa: PTH123 - Path.open takes no opener
                 stream.write(line)
             self.write_error = ""
         except OSError as error:
@@ -91,10 +92,8 @@ def read_events(file: Path, last: int) -> list[Event]:
                 broken += 1
     if broken:
         events.append(Event(time.time(), "log.unreadable_lines", {"count": broken}))
-    return events[-last:]
+    return events[-last:] if last > 0 else []
 
 
 def _private(path: str, flags: int) -> int:
-    import os
-
     return os.open(path, flags, 0o600)

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
@@ -43,6 +43,9 @@ PRAGMA user_version = {VERSION};
 COMMIT;
 """
 _COLUMNS = "name, kind, parent, lookup, position, fingerprint, n_bytes, digest, xxh3, header_bytes, used"
+
+_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""What sqlite3 raises; the second where the message about a damaged schema quotes bytes that are not UTF-8."""
 
 T = TypeVar("T")
 
@@ -90,7 +93,11 @@ def row_of(record: Record, header_bytes: int, used: float) -> Row:
 
 
 class Catalogue:
-    """The database. Each changing method is one commit, durable when it returns. All raise StoreError or NoSpace."""
+    """The database. Each changing method is one commit, durable when it returns.
+
+    All raise StoreError or NoSpace, but not for damage: a damaged database is set aside, with an event, and the call is
+    answered from the empty one that begins.
+    """
 
     def __init__(self, path: Path, events: EventLog) -> None:
         self._path = path
@@ -104,8 +111,7 @@ class Catalogue:
     def open(cls, path: Path, events: EventLog) -> Self:
         """The catalogue at `path`, made if it is not there, set aside and begun anew if it cannot be used."""
         catalogue = cls(path, events)
-        with catalogue._lock, catalogue._translating():
-            catalogue._connected()
+        catalogue._read(lambda db: db)
         return catalogue
 
     def close(self) -> None:
@@ -190,24 +196,37 @@ class Catalogue:
     # ---- the connection ----
 
     def _read(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        with self._lock, self._translating():
-            return act(self._connected())
+        """What `act` gives. A damaged database is set aside, and `act` asks the empty one that follows it."""
+        with self._lock:
+            try:
+                return act(self._connected())
+            except _FAILURES as error:
+                if not _is_damage(error):
+                    raise _translated(error, self._path) from error
+                self._disconnect()
+                set_aside(self._path, self._events, str(error))
+            try:
+                return act(self._connected())
+            except _FAILURES as error:
+                raise _translated(error, self._path) from error
 
     def _write(self, act: Callable[[sqlite3.Connection], object]) -> None:
         """Run `act` as one transaction, on the database that is at the path now."""
-        with self._lock, self._translating():
-            if not self._path.exists():
+        with self._lock:
+            if not os.path.exists(self._path):  # noqa: PTH110  a path that can't be looked at counts as gone
                 self._events.emit("catalogue.vanished", path=str(self._path))
                 self._disconnect()
-            db = self._connected()
             self._total = None
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                act(db)
-                db.execute("COMMIT")
-            except sqlite3.Error:
-                self._roll_back(db)
-                raise
+            self._read(lambda db: self._transact(db, act))
+
+    def _transact(self, db: sqlite3.Connection, act: Callable[[sqlite3.Connection], object]) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            act(db)
+            db.execute("COMMIT")
+        except _FAILURES:
+            self._roll_back(db)
+            raise
 
     def _roll_back(self, db: sqlite3.Connection) -> None:
         try:
@@ -215,17 +234,6 @@ class Catalogue:
                 db.execute("ROLLBACK")
         except sqlite3.Error:
             self._disconnect()  # the next use begins with a new connection and SQLite's own recovery
-
-    @contextlib.contextmanager
-    def _translating(self) -> Iterator[None]:
-        """sqlite3's errors as ours; a damaged database is left at once, so that the tier comes back by itself."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            if _is_damage(error):
-                self._disconnect()
-                set_aside(self._path, self._events, str(error))
-            raise _translated(error, self._path) from error
 
     def _disconnect(self) -> None:
         self._total = None
@@ -236,17 +244,8 @@ class Catalogue:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = self._connect()
+            self._connection = _connect(self._path)
         return self._connection
-
-    def _connect(self) -> sqlite3.Connection:
-        try:
-            return _connect(self._path)
-        except sqlite3.Error as error:
-            if not _is_damage(error):
-                raise
-            set_aside(self._path, self._events, str(error))
-        return _connect(self._path)
 
 
 def set_aside(path: Path, events: EventLog, why: str) -> None:
@@ -278,7 +277,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1"):
             db.execute(f"PRAGMA {pragma}")
         _prepare(db)
-    except sqlite3.Error:
+    except _FAILURES:
         db.close()
         raise
     return db
@@ -301,15 +300,15 @@ class _Unusable(sqlite3.DatabaseError):
     sqlite_errorcode = sqlite3.SQLITE_NOTADB
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def _is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
     """True if the database itself is unusable, not just busy, full, or on a failing disk."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        return isinstance(error, sqlite3.OperationalError)  # text that is not UTF-8: the only one that comes without a code
+        return isinstance(error, (sqlite3.OperationalError, UnicodeDecodeError))  # text that is not UTF-8 comes without a code
     return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA)
 
 
-def _translated(error: sqlite3.Error, path: Path) -> StoreError:
+def _translated(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return NoSpace(f"the catalogue {path}", 4096, 0)

@@ -378,6 +378,37 @@ def test_system_text_that_the_template_moves_stays_put() -> None:
     assert text == "<s>[INST] Be brief.\n\nhi[/INST] Hello.</s>[INST] more[/INST]"
 
 
+def test_system_text_that_changes_its_surroundings_is_merged() -> None:
+    """A template that frames the system text by the length of the conversation can't keep it: it joins the first question."""
+    made = tokenizer("chatml")
+    made.chat_template = "{% if messages | length > 2 %}[long]{% endif %}" + CHATML
+    lines = [Line("system", "Be brief."), user("hi")]
+    assert "user\nBe brief.\n\nhi<|im_end|>" in decode("chatml", Tokens(made).render(lines).prompt)
+
+
+def test_closing_behind_a_space_is_fed_once() -> None:
+    """Llama 2 writes " </s>" where the model samples "</s>": the space that is missing does not double the token."""
+    made = tokenizer("mistral")
+    made.chat_template = MISTRAL.replace("m.content + eos_token", "m.content + ' ' + eos_token")
+    tokens = Tokens(made)
+    lines = stored([user("hi")], tokens.render([user("hi")]))
+    lines.append(Line("assistant", " Hello.", pack_ids(said("mistral", " Hello."))))
+    assert (
+        decode("mistral", tokens.render([*lines, user("more")]).prompt) == "<s>[INST] hi[/INST] Hello.</s>[INST] more[/INST]"
+    )
+
+
+def test_content_that_the_template_always_changes_is_no_divergence() -> None:
+    """A template that rewrites every question the same way, each time, renders the ids that were fed."""
+    made = tokenizer("chatml")
+    made.chat_template = CHATML.replace("message['content']", "message['content'] | replace('fox', 'dog')")
+    tokens = Tokens(made)
+    lines = stored([user("a fox")], tokens.render([user("a fox")]))
+    assert "a dog" in decode("chatml", unpack_ids(lines[0].ids))
+    lines.append(Line("assistant", "Hello.", pack_ids(said("chatml", "Hello."))))
+    assert tokens.render([*lines, user("more")]).diverged_at == -1
+
+
 def test_default_system_text_of_the_template() -> None:
     """Text that the template adds by itself belongs to the first line, and gives way to the person's own."""
     default = "You are a helpful assistant named Test"

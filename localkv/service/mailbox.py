@@ -1,0 +1,84 @@
+"""What the faces have asked and the work thread has not finished: one queue, in order of arrival.
+
+Torch-free. Faces' reader threads post and cancel, the work thread takes. Invariant: at most one job is running; a job that
+was cancelled before it ran is never handed out.
+"""
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
+from localkv.service.faces import Face
+from localkv.service.protocol import AnyRequest, Leave
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request of one face. Without a face: the engine asks itself to end."""
+
+    face: Face | None
+    request: AnyRequest
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+class Mailbox:
+    """The queue between the faces and the work thread."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Job] = deque()
+        self._running: Job | None = None
+        self._changed = threading.Condition()
+
+    def post(self, job: Job) -> None:
+        """Queue `job` behind all others."""
+        with self._changed:
+            self._queue.append(job)
+            self._changed.notify()
+
+    def take(self, seconds: float | None) -> Job | None:
+        """The oldest job, which is running from now on; waits for one, for ever if `seconds` is None."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue, seconds)
+            self._running = self._queue.popleft() if self._queue else None
+            return self._running
+
+    def finish(self) -> None:
+        """The running job is done."""
+        with self._changed:
+            self._running = None
+
+    def ahead(self) -> int:
+        """How many jobs a new one would wait for."""
+        with self._changed:
+            return len(self._queue) + (self._running is not None)
+
+    def waiting(self) -> tuple[Job, ...]:
+        """The jobs that are queued, oldest first."""
+        with self._changed:
+            return tuple(self._queue)
+
+    def cancel(self, face: Face, target: int) -> Job | None:
+        """Tell the job `target` of `face` to stop. Returns it if it had not begun: it is off the queue then."""
+        with self._changed:
+            if self._running is not None and self._is(self._running, face, target):
+                self._running.cancelled.set()
+                return None
+            job = next((job for job in self._queue if self._is(job, face, target)), None)
+            if job is not None:
+                job.cancelled.set()
+                self._queue.remove(job)
+            return job
+
+    def drop(self, face: Face | None) -> None:
+        """Stop and forget what `face` has asked (None: what anyone has asked), other than to leave."""
+        with self._changed:
+            mine = [job for job in self._queue if face is None or job.face is face]
+            for job in mine:
+                if not isinstance(job.request, Leave):
+                    job.cancelled.set()
+                    self._queue.remove(job)
+            if self._running is not None and (face is None or self._running.face is face):
+                self._running.cancelled.set()
+
+    def _is(self, job: Job, face: Face, target: int) -> bool:
+        return job.face is face and job.request.request == target

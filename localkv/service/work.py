@@ -1,0 +1,256 @@
+"""The work thread: takes one request after the other to the runtime, and lets it do background work between them.
+
+Imports no torch itself: the runtime comes from a factory that is called on this thread, after the door is open. Only this
+thread calls the runtime, except for `snapshot`. Any other exception than localkv's own is logged with its traceback and
+becomes one sentence for the face; only those that leave the process unusable end the engine.
+"""
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from localkv.config import ModelSection
+from localkv.errors import Cancelled, LocalKVError
+from localkv.service.faces import Face, Faces
+from localkv.service.launch import EXIT_FATAL, EXIT_OK
+from localkv.service.mailbox import Job, Mailbox
+from localkv.service.protocol import (
+    AnyReply,
+    Examine,
+    Failed,
+    Flushed,
+    Leave,
+    Look,
+    Phase,
+    Prepare,
+    Progress,
+    Ready,
+    Report,
+    Snapshot,
+    Submit,
+)
+from localkv.service.pulse import Pulse
+
+_log = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 10.0
+"""How long the last face waits for records that are not on SSD yet; what is lost then is only computed again."""
+FIRST_FACE_SECONDS = 60.0
+"""An engine whose face never arrives ends after this time."""
+
+ProgressCall = Callable[[Phase, int, int, str, float], None]
+
+
+class EngineRuntime(Protocol):
+    """What the work thread needs of `localkv.runtime.Runtime`."""
+
+    def prepare(self, model: ModelSection, progress: ProgressCall) -> Ready: ...
+    def turn(self, request: Submit, emit: Callable[[AnyReply], None], cancelled: threading.Event) -> None: ...
+    def snapshot(self) -> Snapshot: ...
+    def idle(self) -> bool: ...
+    def flush(self, deadline_seconds: float) -> Flushed: ...
+    def report(self) -> dict[str, dict[str, str | int | float | bool | None]]: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An exception as the face gets to know it."""
+
+    error: str
+    message: str
+    fatal: bool = False
+
+
+class Work:
+    """The loop of the work thread, and the only owner of the runtime."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        faces: Faces,
+        make_runtime: Callable[[], EngineRuntime],
+        epoch: str,
+        linger_seconds: float,
+        housekeeping: Callable[[], None] | None = None,
+    ) -> None:
+        self._mailbox = mailbox
+        self._faces = faces
+        self._make_runtime = make_runtime
+        self._epoch = epoch
+        self._linger_seconds = linger_seconds
+        self._housekeeping = housekeeping
+        self._runtime: EngineRuntime | None = None
+        self._stopping = False
+        self._end_at: float | None = time.monotonic() + FIRST_FACE_SECONDS
+        self.pulse = Pulse(faces, self.snapshot)
+
+    def run(self) -> int:
+        """The thread: work until the last face has left or `stop`. Returns the exit code of the process."""
+        self._attempt("starting", self._runtime_now)
+        while (job := self._next_job()) is not None:
+            trouble = self._do(job)
+            self._mailbox.finish()
+            if trouble is not None and trouble.fatal:
+                self._faces.close()
+                return EXIT_FATAL
+            self._attempt("looking", self.pulse.beat)
+            if self._housekeeping is not None:
+                self._attempt("housekeeping", self._housekeeping)
+        return EXIT_OK
+
+    def stop(self) -> None:
+        """Make `run` return soon, after a bounded flush, whoever is here. Any thread."""
+        self._stopping = True
+        self._mailbox.drop(None)
+        self._mailbox.post(Job(None, Leave(request=0)))
+
+    def snapshot(self) -> Snapshot | None:
+        """What the panel shows; None before there is a runtime. Any thread."""
+        runtime = self._runtime
+        return None if runtime is None else msgspec.structs.replace(runtime.snapshot(), request=0, epoch=self._epoch)
+
+    def close(self) -> None:
+        """Give the device back."""
+        if self._runtime is not None:
+            self._attempt("closing", self._runtime.close)
+
+    def _next_job(self) -> Job | None:
+        """The oldest job; background work while there is none. None: it is time to end."""
+        while True:
+            job = self._mailbox.take(0)
+            if job is not None:
+                return job
+            if not self._time_is_up() and self._background_slice():
+                continue
+            job = self._mailbox.take(None if self._end_at is None else max(0.0, self._end_at - time.monotonic()))
+            if job is not None:
+                return job
+            if self._faces.close_if_empty():
+                return None
+            self._end_at = None
+
+    def _time_is_up(self) -> bool:
+        """Whether nobody is here and nobody is waited for: what the flush left unsaved stays unsaved."""
+        return self._end_at is not None and time.monotonic() >= self._end_at and not self._faces.count
+
+    def _background_slice(self) -> bool:
+        if self._runtime is None:
+            return False
+        more: list[bool] = []
+        runtime = self._runtime
+        self.pulse.start()
+        self._attempt("background work", lambda: more.append(runtime.idle()))
+        if not any(more):
+            self.pulse.stop()
+            self._attempt("looking", self.pulse.beat)
+        return any(more)
+
+    def _do(self, job: Job) -> Trouble | None:
+        match job.request:
+            case Leave():
+                self._let_go(job)
+            case Look() if job.face is not None:
+                self._look(job.face, job.request)
+            case Prepare() | Submit() | Examine() if job.face is not None:
+                return self._answer(job, job.face, job.request)
+            case _:
+                _log.error("a %s is not work", type(job.request).__name__)
+        return None
+
+    def _answer(self, job: Job, face: Face, request: Prepare | Submit | Examine) -> Trouble | None:
+        self._end_at = None
+        self.pulse.start()
+        trouble = self._attempt(type(request).__name__, lambda: self._serve(job, face, request))
+        self.pulse.stop()
+        if trouble is not None:
+            face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
+        return trouble
+
+    def _serve(self, job: Job, face: Face, request: Prepare | Submit | Examine) -> None:
+        runtime = self._runtime_now()
+        ready = runtime.prepare(request.model, functools.partial(self._show_loading, job))
+        if job.cancelled.is_set():
+            raise Cancelled("stopped before it began")
+        match request:
+            case Prepare():
+                face.send(msgspec.structs.replace(ready, request=request.request, epoch=self._epoch))
+            case Submit():
+                runtime.turn(request, face.send, job.cancelled)
+            case Examine():
+                face.send(Report(request=request.request, epoch=self._epoch, sections=runtime.report()))
+
+    def _show_loading(self, job: Job, phase: Phase, done: int, total: int, detail: str, per_second: float) -> None:
+        """Progress for the request that loads, and for the questions that wait for the same model."""
+        for each in (job, *self._mailbox.waiting()):
+            if each.face is not None and (each is job or isinstance(each.request, Submit)):
+                each.face.send(
+                    Progress(
+                        request=each.request.request, epoch=self._epoch,
+                        phase=phase, done=done, total=total, detail=detail, per_second=per_second,
+                    )
+                )  # fmt: skip
+
+    def _look(self, face: Face, request: Look) -> None:
+        """A face looked before there was a runtime."""
+        snapshot = self.snapshot()
+        if snapshot is None:
+            message = "the engine has not started yet; see localkv logs"
+            face.send(Failed(request=request.request, epoch=self._epoch, error="EngineError", message=message))
+        else:
+            face.send(msgspec.structs.replace(snapshot, request=request.request))
+
+    def _let_go(self, job: Job) -> None:
+        """The last face has left, or the process was told to end: flush, answer, and be ready to end."""
+        flushed = Flushed(request=0, epoch=self._epoch, records=0, n_bytes=0, seconds=0.0)
+        if self._stopping or not self._faces.count:
+            flushed = self._flush(flushed)
+            self._end_at = time.monotonic() + (0.0 if self._stopping else self._linger_seconds)
+        if job.face is not None:
+            job.face.send(msgspec.structs.replace(flushed, request=job.request.request, epoch=self._epoch))
+        if self._stopping:
+            self._faces.close()
+
+    def _flush(self, nothing: Flushed) -> Flushed:
+        if self._runtime is None:
+            return nothing
+        results: list[Flushed] = []
+        runtime = self._runtime
+        trouble = self._attempt("flushing", lambda: results.append(runtime.flush(FLUSH_SECONDS)))
+        if trouble is not None:
+            return msgspec.structs.replace(nothing, problem=trouble.message)
+        return results[0]
+
+    def _runtime_now(self) -> EngineRuntime:
+        if self._runtime is None:
+            self._runtime = self._make_runtime()
+        return self._runtime
+
+    def _attempt(self, what: str, step: Callable[[], object]) -> Trouble | None:
+        """Run `step`; what went wrong, if anything did."""
+        try:
+            step()
+        except LocalKVError as error:
+            _log.info("%s: %s: %s", what, type(error).__name__, error)
+            return Trouble(type(error).__name__, str(error))
+        except Exception as error:  # noqa: BLE001 - the root of the work thread: a bug in one request must not end the others
+            _log.exception("%s failed", what)
+            if leaves_process_unusable(error):
+                message = f"{what} failed and the engine ends ({error}); the next message starts a new one"
+                return Trouble("EngineError", message, fatal=True)
+            return Trouble("EngineError", f"{what} failed in the engine ({type(error).__name__}: {error}); see localkv logs")
+        return None
+
+
+def leaves_process_unusable(error: Exception) -> bool:
+    """Whether no later request can succeed in this process: out of memory, or a device that has failed.
+
+    After a CUDA fault every later call fails with the same error; torch names it AcceleratorError.
+    """
+    return isinstance(error, MemoryError) or type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)

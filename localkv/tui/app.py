@@ -1,0 +1,107 @@
+"""The full-screen face: themes, one screen, and how it begins and ends.
+
+`run` is what the command line calls. Nothing here imports torch; the engine is another process, started after the first
+frame. Thread: the UI's.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+import msgspec
+from textual.app import App
+from textual.binding import BindingType
+
+from localkv.chat.store import ConversationStore
+from localkv.config import Config
+from localkv.paths import Home, resource_dir
+from localkv.tui.desk import Desk
+from localkv.tui.glyphs import Glyphs, choose_glyphs
+from localkv.tui.ports import Chat, Client
+from localkv.tui.screen import ChatScreen
+from localkv.tui.theme import choose_theme, palette, read_themes, textual_theme
+
+
+class LocalKVApp(App[None]):
+    """The chat in a terminal."""
+
+    TITLE = "localkv"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(
+        self,
+        home: Home,
+        config: Config,
+        store: ConversationStore,
+        chat: Chat,
+        client: Client,
+        *,
+        glyphs: Glyphs | None = None,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+        session: str | None = None,
+    ) -> None:
+        """`clock` is wall time, `ticks` measures rates; `session` is opened, or begun if it is new."""
+        super().__init__()
+        self.animation_level = "none"
+        themes, self._problems = read_themes([resource_dir("themes"), home.user_themes])
+        theme, problem = choose_theme(themes, config.chat.theme)
+        self._problems += [problem] if problem else []
+        self._themes = themes
+        for each in themes.values():
+            self.register_theme(textual_theme(each))
+        self.theme = theme.name
+        desk = Desk(store, config, clock)
+        if session:
+            desk.open_named(session)
+        self.chat_screen = ChatScreen(
+            desk, chat, client, palette(theme), glyphs or choose_glyphs(os.environ, sys.stdout.encoding or ""), ticks,
+            panel=config.chat.panel,
+        )  # fmt: skip
+
+    def on_mount(self) -> None:
+        """Show the chat, and what is wrong with themes."""
+        self.theme_changed_signal.subscribe(self, self._repaint)
+        self.push_screen(self.chat_screen)
+        for problem in self._problems:
+            self.notify(problem, severity="warning", markup=False, timeout=15)
+
+    def _repaint(self, theme: object) -> None:
+        del theme
+        if self.theme in self._themes and self.chat_screen.is_mounted:
+            self.chat_screen.restyle(palette(self._themes[self.theme]))
+
+    async def action_quit(self) -> None:
+        """The screen leaves; it may ask and save first."""
+        self.chat_screen.action_quit()
+
+
+def run(home: Home, config: Config, *, model: str | None = None, session: str | None = None, theme: str | None = None) -> int:
+    """The chat until the person leaves; the exit code. Raises LocalKVError for what keeps it from starting."""
+    from localkv.service.client import EngineClient
+    from localkv.service.turns import Chat as Turns
+
+    home.prepare()
+    config = chosen(config, model, theme)
+    store = ConversationStore.open(home.database, home.backups)
+    try:
+        store.recover()
+        client = EngineClient(home, config)
+        app = LocalKVApp(home, config, store, Turns(store, client), client, session=session)
+        app.run()
+        client.close()
+        return app.return_code or 0
+    finally:
+        store.close()
+
+
+def chosen(config: Config, model: str | None, theme: str | None) -> Config:
+    """`config` with what the command line says instead."""
+    if model is not None:
+        config = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, name=model))
+    if theme is not None:
+        config = msgspec.structs.replace(config, chat=msgspec.structs.replace(config.chat, theme=theme))
+    return config

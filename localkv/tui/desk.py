@@ -1,0 +1,161 @@
+"""What is open, and what is done to conversations, without any widget: the store, a clock and defaults for new ones.
+
+Thread: the UI's. A conversation that nothing was said in is not stored: it begins with its first question. Refusals of the
+store are LocalKVErrors for the caller to show.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localkv.chat.store import ConversationStore
+from localkv.chat.tree import Conversation, Message
+from localkv.config import Config, ModelSection, SamplingSection
+from localkv.errors import ConversationExists, UnknownConversation
+from localkv.tui.listing import Item, to_item
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a conversation that is not stored yet will begin with."""
+
+    model: ModelSection
+    sampling: SamplingSection
+    system: str
+    name: str = ""
+
+
+class Desk:
+    """The open conversation, and the store behind it."""
+
+    def __init__(self, store: ConversationStore, config: Config, clock: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.clock = clock
+        self.defaults = Start(config.model, config.sampling, config.chat.system)
+        self.start = self.defaults
+        self.opened: Conversation | None = None
+        self.messages: list[Message] = []
+        self.draft = ""
+        """What is typed in the open conversation and not sent."""
+        self.trashed: list[str] = []
+        """Newest last: what undo brings back."""
+
+    @property
+    def key(self) -> str:
+        """The id of the open conversation; empty for one that is not stored yet."""
+        return self.opened.id if self.opened is not None else ""
+
+    @property
+    def title(self) -> str:
+        return self.opened.title if self.opened is not None else ""
+
+    @property
+    def system(self) -> str:
+        return self.opened.system if self.opened is not None else self.start.system
+
+    @property
+    def model(self) -> ModelSection:
+        return self.opened.model if self.opened is not None else self.start.model
+
+    @property
+    def sampling(self) -> SamplingSection:
+        return self.opened.sampling if self.opened is not None else self.start.sampling
+
+    def open(self, conversation: str) -> None:
+        """Look at this conversation."""
+        self.opened = self.store.get(conversation)
+        self.messages = self.store.path(conversation)
+        self.draft = self.opened.draft
+
+    def open_named(self, name: str) -> None:
+        """Look at the conversation called `name`; one that will be called so if there is none."""
+        try:
+            self.open(self.store.by_name(name).id)
+        except UnknownConversation:
+            self.begin()
+            self.start = Start(self.start.model, self.start.sampling, self.start.system, name)
+
+    @property
+    def last(self) -> Message | None:
+        """The message that the open conversation ends in."""
+        return self.messages[-1] if self.messages else None
+
+    def begin(self, system: str | None = None) -> None:
+        """Look at a new, empty conversation."""
+        base = self.defaults
+        self.start = Start(base.model, base.sampling, base.system if system is None else system)
+        self.opened = None
+        self.messages = []
+        self.draft = ""
+
+    def ensure(self) -> Conversation:
+        """The open conversation, stored now if it was not."""
+        if self.opened is None:
+            start = self.start
+            while self.opened is None:
+                name = start.name or self._free_name()
+                try:
+                    self.opened = self.store.create(name, model=start.model, sampling=start.sampling, system=start.system)
+                except ConversationExists:
+                    if start.name:
+                        raise
+        return self.opened
+
+    def rename(self, conversation: str, title: str) -> Conversation:
+        """Give it another title."""
+        self.store.rename(conversation, title=title)
+        return self._changed(conversation)
+
+    def trash(self, conversation: str) -> None:
+        """Move it to the trash; `undo` brings it back."""
+        self.store.trash(conversation)
+        self.trashed.append(conversation)
+        if self.key == conversation:
+            self.begin()
+
+    def undo(self) -> Conversation | None:
+        """Bring back what was trashed last; None if there is nothing."""
+        if not self.trashed:
+            return None
+        conversation = self.trashed[-1]
+        self.store.untrash(conversation)
+        self.trashed.pop()
+        return self.store.get(conversation)
+
+    def set_sampling(self, sampling: SamplingSection) -> None:
+        """Draw tokens like this in the open conversation from now on."""
+        if self.opened is None:
+            self.start = Start(self.start.model, sampling, self.start.system, self.start.name)
+            return
+        self.store.set_sampling(self.opened.id, sampling)
+        self._changed(self.opened.id)
+
+    def set_model(self, model: ModelSection) -> None:
+        """Let this model answer in the open conversation from now on."""
+        if self.opened is None:
+            self.start = Start(model, self.start.sampling, self.start.system, self.start.name)
+            return
+        self.store.set_model(self.opened.id, model)
+        self._changed(self.opened.id)
+
+    def items(self) -> list[Item]:
+        """All conversations as lines of the list."""
+        return [to_item(conversation) for conversation in self.store.list()]
+
+    def keep_draft(self, draft: str) -> None:
+        """Remember what is typed and not sent; stored with a stored conversation."""
+        if draft != self.draft:
+            self.draft = draft
+            if self.opened is not None:
+                self.store.set_draft(self.opened.id, draft)
+
+    def _changed(self, conversation: str) -> Conversation:
+        fresh = self.store.get(conversation)
+        if self.key == conversation:
+            self.opened = fresh
+        return fresh
+
+    def _free_name(self) -> str:
+        base = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(self.clock()))
+        taken = {each.name for each in self.store.list(include_trashed=True)}
+        return next(name for n in range(len(taken) + 1) if (name := f"{base}-{n}" if n else base) not in taken)

@@ -1,0 +1,182 @@
+"""Small screens over the chat: rename, confirm, help. Each is one question; Esc leaves it without an answer.
+
+They know no store and no engine: they take words and give back an answer. Text of people is never read as markup.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, TypeVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from localkv.tui.keys import help_sections
+from localkv.tui.rows import BLANK, Row, row, spans_of, wrap
+from localkv.tui.rowsview import RowsView
+from localkv.tui.theme import Palette
+
+Answer = TypeVar("Answer")
+
+
+class Dialog(ModalScreen[Answer]):
+    """What all of them look like."""
+
+    DEFAULT_CSS = """
+    Dialog {
+        align: center middle;
+        background: $background 60%;
+        & > Vertical {
+            width: 60; max-width: 94%; height: auto; max-height: 90%;
+            background: $surface; border: round $rule; padding: 0 1;
+        }
+        & .question { height: auto; color: $foreground; }
+        & .hint { height: auto; color: $muted; padding: 1 0 0 0; }
+        & Input { background: $panel; border: none; height: 1; padding: 0 1; margin: 1 0 0 0; }
+        & Input:focus { border: none; }
+        & Horizontal { height: 1; margin: 1 0 0 0; align-horizontal: right; }
+        & Button {
+            height: 1; min-width: 8; border: none; padding: 0 2; margin: 0 0 0 1;
+            background: $panel; color: $foreground; text-style: none;
+        }
+        & Button:focus { background: $primary; color: $background; text-style: bold; }
+        & RowsView { background: $surface; scrollbar-background: $surface; scrollbar-gutter: stable; }
+        &.-ascii > Vertical { border: ascii $rule; }
+    }
+    """
+
+    def on_mount(self) -> None:
+        """Drawn like the screen beneath."""
+        self.set_class(any(screen.has_class("-ascii") for screen in self.app.screen_stack), "-ascii")
+
+
+class Rename(Dialog[str | None]):
+    """Asks for another title; gives it, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "cancel")]
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._title = title
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static("Title of this conversation", classes="question", markup=False)
+            yield Input(self._title, max_length=200)
+            yield Static("enter keeps it   esc leaves it as it was", classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        """A blinking cursor would be a timer while nothing moves."""
+        super().on_mount()
+        self.query_one(Input).cursor_blink = False
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """The new title; an empty one changes nothing."""
+        event.stop()
+        self.dismiss(event.value.strip() or None)
+
+    def action_leave(self) -> None:
+        """No answer."""
+        self.dismiss(None)
+
+
+class Confirm(Dialog[bool]):
+    """Asks whether to do what can't be undone; the harmless answer has the focus."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,n", "leave", "no"),
+        Binding("y", "agree", "yes"),
+        Binding("left,right", "app.focus_next", "other", show=False),
+    ]
+
+    def __init__(self, question: str, yes: str, no: str) -> None:
+        super().__init__()
+        self._question = question
+        self._yes = yes
+        self._no = no
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(self._question, classes="question", markup=False)
+            with Horizontal():
+                yield Button(self._no, id="no")
+                yield Button(self._yes, id="yes")
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """The answer."""
+        event.stop()
+        self.dismiss(event.button.id == "yes")
+
+    def action_leave(self) -> None:
+        """No."""
+        self.dismiss(False)
+
+    def action_agree(self) -> None:
+        """Yes."""
+        self.dismiss(True)
+
+
+class Help(Dialog[None]):
+    """All keys and commands."""
+
+    DEFAULT_CSS = """
+    Help > Vertical { width: 82; height: 90%; }
+    Help RowsView { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f1,q,enter", "leave", "close"),
+        Binding("up,k", "scroll(-1)", "up", show=False),
+        Binding("down,j", "scroll(1)", "down", show=False),
+        Binding("pageup", "scroll(-10)", "page up", show=False),
+        Binding("pagedown,space", "scroll(10)", "page down", show=False),
+    ]
+
+    def __init__(self, palette: Palette, commands: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._palette = palette
+        self._commands = commands
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield RowsView(id="help")
+            yield Static("esc closes   up and down scroll", classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        """The width is known after the first layout."""
+        super().on_mount()
+        self.call_after_refresh(self._fill)
+
+    def on_resize(self) -> None:
+        """Wrap for the width there is."""
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        view = self.query_one(RowsView)
+        if view.room:
+            view.show(help_rows(self._palette, self._commands, view.room))
+
+    def action_scroll(self, step: int) -> None:
+        """Scroll the text."""
+        self.query_one(RowsView).scroll_relative(y=step, animate=False)
+
+    def action_leave(self) -> None:
+        """Close it."""
+        self.dismiss(None)
+
+
+def help_rows(palette: Palette, commands: Sequence[tuple[str, str]], width: int) -> list[Row]:
+    """All keys, then all commands, then what the marks in the list mean."""
+    sections = help_sections()
+    sections["Commands, written as a message"] = list(commands)
+    sections["Marks in the list"] = [("*", "an answer is being written"), ("+", "a new answer that you have not seen")]
+    rows: list[Row] = []
+    for title, lines in sections.items():
+        rows += [*([BLANK] if rows else []), row([(title, palette.heading)])]
+        size = min(max(len(name) for name, _ in lines) + 2, max(8, width // 2))
+        for name, text in lines:
+            inner = wrap([(text, palette.text)], max(8, width - size - 2))
+            for index, part in enumerate(inner):
+                lead = f"  {name if not index else '':<{size}}"
+                rows.append(row([(lead, palette.user if not index else palette.text), *spans_of(part)]))
+    return rows

@@ -1,0 +1,130 @@
+"""The engine as the screen sees it: started behind the first frame, loading a model, ready, leaving.
+
+No widgets. Everything that may block runs on a Feed's thread; `drain` folds what came, on the UI's thread.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from localkv.config import ModelSection
+from localkv.errors import LocalKVError
+from localkv.service.protocol import Failed, Flushed, Look, Prepare, Progress, Ready
+from localkv.tui.clean import one_line
+from localkv.tui.feed import Feed
+from localkv.tui.phase import IDLE, Phase
+from localkv.tui.ports import Client
+from localkv.tui.runs import Run
+from localkv.units import format_count, format_seconds
+
+LEAVE_SECONDS = 30.0
+"""How long leaving may take: what is not on SSD by then is computed again next time."""
+
+STOP_SECONDS = 5.0
+"""How long answers that are stopped because the person leaves may take to be stored."""
+
+State = Literal["starting", "loading", "ready", "off", "leaving"]
+
+
+class Engine:
+    """Starts the engine, loads models, takes leave."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._feed: Feed | None = None
+        self._leaving: Feed | None = None
+        self.state: State = "starting"
+        self.ready: Ready | None = None
+        self.phase = Phase("loading", detail="the engine")
+        self._notices: list[tuple[str, bool]] = []
+        self.left = False
+
+    @property
+    def moving(self) -> bool:
+        """Whether something is on its way."""
+        return self._feed is not None or self._leaving is not None
+
+    def take_notices(self) -> list[tuple[str, bool]]:
+        """Sentences to show, and whether each is a problem; each is given once."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def prepare(self, model: ModelSection) -> None:
+        """Start the engine if need be and load `model`; returns at once."""
+        if self._feed is None and self._leaving is None:
+            self.state = "starting"
+            self._feed = Feed("engine start", lambda: self._prepare(model))
+            self._feed.begin()
+
+    def leave(self, runs: Sequence[Run], sleep: Callable[[float], None] = time.sleep) -> None:
+        """Stop `runs`, let the engine save and end; returns at once."""
+        self.state = "leaving"
+        self.phase = Phase("saving", detail="and leaving; ^q again leaves at once")
+        for run in runs:
+            run.stop()
+        self._leaving = Feed("engine leave", lambda: self._leave(runs, sleep))
+        self._leaving.begin()
+
+    def drain(self) -> bool:
+        """Fold in what happened; whether anything did."""
+        changed = False
+        if self._feed is not None:
+            events, over = self._feed.drain()
+            for event in events:
+                self._fold(event)
+            changed = bool(events) or over
+            if over:
+                self._end_of_preparing(self._feed.problem)
+                self._feed = None
+        if self._leaving is not None and self._leaving.drain()[1]:
+            self._leaving = None
+            self.left = changed = True
+        return changed
+
+    def _prepare(self, model: ModelSection) -> Iterator[object]:
+        self._client.connect()
+        request = self._client.next_request()
+        self._client.send(Prepare(request=request, model=model))
+        yield from self._client.replies(request)
+        look = self._client.next_request()
+        self._client.send(Look(request=look))
+        yield from self._client.replies(look)
+
+    def _leave(self, runs: Sequence[Run], sleep: Callable[[float], None]) -> Iterator[object]:
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline and any(run.on_its_way for run in runs):
+            sleep(0.02)
+        yield self._client.leave(LEAVE_SECONDS)
+
+    def _fold(self, event: object) -> None:
+        match event:
+            case Progress():
+                self.state = "loading"
+                self.phase = Phase("loading", event.done, event.total, event.per_second, one_line(event.detail))
+            case Ready():
+                self.ready = event
+                self.state = "ready"
+                self.phase = IDLE
+                self._notices += [(one_line(note), False) for note in event.notes]
+            case Failed():
+                self.state = "off"
+                self.phase = IDLE
+                self._notices.append((one_line(event.message), True))
+            case _:
+                pass
+
+    def _end_of_preparing(self, problem: Exception | None) -> None:
+        if problem is not None:
+            self.state = "off"
+            text = str(problem) if isinstance(problem, LocalKVError) else repr(problem)
+            self._notices.append((one_line(text), True))
+        self.phase = IDLE
+
+
+def farewell(flushed: Flushed | None) -> str:
+    """What leaving saved, for the terminal after the screen is gone; empty if there is nothing to say."""
+    if flushed is None:
+        return ""
+    if flushed.problem:
+        return f"not everything could be saved: {flushed.problem}"
+    return f"saved {format_count(flushed.records)} records in {format_seconds(flushed.seconds)}" if flushed.records else ""

@@ -1,0 +1,78 @@
+"""Header, row of tiers, phase line and cache panel: what they show, from the facts of the moment.
+
+Knows the four widgets and nothing else; rows that did not change are not drawn again. Thread: the UI's.
+"""
+
+from dataclasses import dataclass
+
+from localkv.service.protocol import Numbers, Ready, Snapshot
+from localkv.tui.clean import one_line
+from localkv.tui.glyphs import Glyphs
+from localkv.tui.panel import Brush, View, panel_rows, tier_line
+from localkv.tui.phase import IDLE, Phase, header_line, phase_line
+from localkv.tui.rows import row
+from localkv.tui.rowsview import RowsView
+from localkv.tui.theme import Palette
+from localkv.units import format_count
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the instruments show."""
+
+    title: str = ""
+    model: str = ""
+    ready: Ready | None = None
+    state: str = "starting"
+    """The engine in one word."""
+    snapshot: Snapshot | None = None
+    numbers: Numbers | None = None
+    phase: Phase = IDLE
+    unsaved: int = 0
+    below: bool = False
+    """There is text below the view."""
+    listed: int = 0
+    conversations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """The widgets around the conversation."""
+
+    glyphs: Glyphs
+    head: RowsView
+    """Above the list."""
+    header: RowsView
+    tiers: RowsView
+    phase: RowsView
+    panel: RowsView
+
+    def show(self, facts: Facts, palette: Palette) -> None:
+        """Show `facts`."""
+        self.head.show([row([("Conversations  ", palette.heading), (_counted(facts), palette.muted)])])
+        self.header.show([row(header_line(facts.title, _about(facts), self.header.room, palette, self.glyphs))])
+        width = self.phase.room
+        self.phase.show([row(phase_line(facts.phase, width, palette, unsaved=facts.unsaved, below=facts.below))])
+        view = View(facts.snapshot, facts.numbers)
+        if self.tiers.room:
+            self.tiers.show([row(tier_line(view, Brush(palette, self.glyphs, self.tiers.room)))])
+        if self.panel.room:
+            self.panel.show(panel_rows(view, Brush(palette, self.glyphs, self.panel.room)))
+
+
+def _counted(facts: Facts) -> str:
+    if facts.listed == facts.conversations:
+        return format_count(facts.conversations)
+    return f"{format_count(facts.listed)} of {format_count(facts.conversations)}"
+
+
+def _about(facts: Facts) -> list[str]:
+    """Facts for the right end of the header, the most important last."""
+    about = []
+    if facts.numbers is not None:
+        used = facts.numbers.prompt_tokens + facts.numbers.generated_tokens
+        limit = facts.ready.context_tokens if facts.ready is not None else 0
+        about.append(f"{format_count(used)}/{format_count(limit)} tok" if limit else f"{format_count(used)} tok")
+    about.append(one_line(facts.ready.title if facts.ready is not None else facts.model))
+    about.append(facts.state)
+    return about

@@ -1,0 +1,160 @@
+"""The panes of the chat screen: which are seen, which has the focus, how the list is filtered and the view scrolled.
+
+Knows no conversation and no engine: what the panes show is written by others, through `show_facts` when their widths
+change. Thread: the UI's.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.events import Key, Resize
+from textual.screen import Screen
+from textual.widgets import Footer, Input, Static
+
+from localkv.tui.composer import Composer
+from localkv.tui.glyphs import Glyphs
+from localkv.tui.instruments import Instruments
+from localkv.tui.keys import bindings
+from localkv.tui.layout import CSS, HEIGHTS, WIDTHS
+from localkv.tui.rowsview import RowsView
+from localkv.tui.sessions import Sessions
+from localkv.tui.theme import Palette
+from localkv.tui.transcript import Transcript
+
+
+class Panes(Screen[None]):
+    """List, conversation, composer, cache panel."""
+
+    CSS = CSS
+    BINDINGS: ClassVar[list[BindingType]] = bindings("anywhere")
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+
+    def __init__(self, palette: Palette, glyphs: Glyphs, clock: Callable[[], float], *, panel: bool) -> None:
+        """`panel`: the cache panel is open where there is room."""
+        classes = ["-ascii"] * glyphs.ascii + ["panel-closed"] * (not panel)
+        super().__init__(classes=" ".join(classes) or None)
+        self.transcript = Transcript(palette, glyphs, id="transcript")
+        self.sessions = Sessions(palette, clock, glyphs, id="sessions")
+        self.composer = Composer(placeholder="Write a message", id="composer")
+        self.filter = Input(id="filter", placeholder="words of a title", compact=True)
+        self.filter.cursor_blink = False
+        self.instruments = Instruments(
+            glyphs,
+            head=RowsView(id="side-head"),
+            header=RowsView(id="header"),
+            tiers=RowsView(id="tiers"),
+            phase=RowsView(id="phase"),
+            panel=RowsView(id="panel", can_focus=True),
+        )
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="body"):
+            with Vertical(id="side"):
+                yield self.instruments.head
+                yield self.filter
+                yield self.sessions
+            with Vertical(id="main"):
+                yield self.instruments.header
+                yield self.transcript
+                yield self.instruments.tiers
+                yield self.instruments.phase
+                with Horizontal(id="writing"):
+                    yield Static(">", id="prompt", markup=False)
+                    yield self.composer
+            with Vertical(id="right"):
+                yield self.instruments.panel
+        yield Footer(compact=True, show_command_palette=False)
+
+    def show_facts(self) -> None:
+        """Bring what stands around the conversation up to date."""
+
+    def on_resize(self, event: Resize) -> None:
+        """Lines at the edge of panes depend on their width."""
+        del event
+        self.call_after_refresh(self.show_facts)
+
+    def action_find(self) -> None:
+        """Type words of a title."""
+        self._open_side()
+        self.filter.add_class("-open")
+        self.filter.focus()
+
+    def action_sidebar(self) -> None:
+        """Show or hide the list."""
+        if self.has_class("-narrow"):
+            self.remove_class("panel-open")
+            self.toggle_class("side-open")
+            shown = self.has_class("side-open")
+        else:
+            self.toggle_class("side-closed")
+            shown = not self.has_class("side-closed")
+        (self.sessions if shown else self.composer).focus()
+        self.call_after_refresh(self.show_facts)
+
+    def action_panel(self) -> None:
+        """Show or hide the cache panel."""
+        if self.has_class("-wide"):
+            self.toggle_class("panel-closed")
+        else:
+            self.remove_class("side-open")
+            self.toggle_class("panel-open")
+        self.call_after_refresh(self.show_facts)
+
+    def action_latest(self) -> None:
+        """Follow the newest text."""
+        self.transcript.go_end()
+
+    def action_next_pane(self) -> None:
+        """Focus the next pane."""
+        self.focus_next()
+
+    def on_composer_paged(self, event: Composer.Paged) -> None:
+        """Page keys in the composer scroll the conversation."""
+        event.stop()
+        self.transcript.scroll_relative(
+            y=event.step * max(1, self.transcript.scrollable_content_region.height - 2), animate=False
+        )
+
+    def on_transcript_followed(self, event: Transcript.Followed) -> None:
+        """The phase line says whether there is text below."""
+        event.stop()
+        self.show_facts()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while typing."""
+        if event.input is self.filter:
+            self.sessions.filter(event.value)
+            self.show_facts()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Open the first conversation that the filter left."""
+        if event.input is self.filter:
+            self.sessions.action_open()
+            self.close_filter()
+
+    def on_key(self, event: Key) -> None:
+        """Arrow keys leave the filter for the list."""
+        if self.focused is self.filter and event.key in {"down", "up"}:
+            event.stop()
+            self.sessions.focus()
+
+    def _open_side(self) -> None:
+        if self.has_class("-narrow"):
+            self.remove_class("panel-open")
+            self.add_class("side-open")
+        else:
+            self.remove_class("side-closed")
+
+    def close_filter(self) -> None:
+        """Show all conversations again."""
+        self.filter.value = ""
+        self.filter.remove_class("-open")
+
+    def close_overlays(self) -> None:
+        """Leave the conversation alone on narrow screens."""
+        self.close_filter()
+        self.remove_class("side-open", "panel-open")

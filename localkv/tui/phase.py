@@ -1,0 +1,97 @@
+"""The one line that says what the engine is doing for the open conversation, and the line above the conversation. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.cells import cell_len, set_cell_size
+from rich.style import Style
+
+from localkv.tui.glyphs import Glyphs
+from localkv.tui.rows import Span
+from localkv.tui.theme import Palette
+from localkv.units import format_bytes, format_count, format_seconds
+
+Doing = Literal["idle", "queued", "loading", "restoring", "prefill", "generating", "stopping", "saving"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """How far something is. `done` and `total` are bytes while loading and restoring, else tokens; `total` 0: unknown."""
+
+    doing: Doing = "idle"
+    done: int = 0
+    total: int = 0
+    per_second: float = 0.0
+    detail: str = ""
+
+
+IDLE = Phase()
+
+
+def describe(phase: Phase) -> str:
+    """`phase` in words and numbers; empty when nothing happens."""
+    percent = f" {100 * phase.done // phase.total} %" if phase.total else ""
+    detail = f" {phase.detail}" if phase.detail else ""
+    match phase.doing:
+        case "idle":
+            return phase.detail
+        case "loading":
+            return f"loading{detail}{percent}{_of_bytes(phase)}"
+        case "restoring":
+            return f"restoring{detail}{percent}{_of_bytes(phase)}"
+        case "prefill":
+            amount = f" {format_count(phase.done)}/{format_count(phase.total)}" if phase.total else ""
+            return f"prefill{amount}{percent}{_rate(phase)}{_left(phase)}"
+        case "generating":
+            return f"generating {format_count(phase.done)} tok{_rate(phase)}"
+        case _:
+            return phase.doing + detail
+
+
+def phase_line(phase: Phase, width: int, palette: Palette, *, unsaved: int = 0, below: bool = False) -> list[Span]:
+    """The line above the composer: UNSAVED first, then the phase, at the right what Esc does or that there is text below."""
+    left: list[Span] = []
+    if unsaved:
+        left.append((f"UNSAVED {unsaved}  ", palette.error))
+    style = palette.accent if phase.doing not in {"idle", "saving"} else palette.muted
+    left.append((describe(phase), style))
+    hint = "esc stops" if phase.doing in {"queued", "restoring", "prefill", "generating"} else ""
+    if below:
+        hint = "more below: ^l" + (f"  {hint}" if hint else "")
+    return spread(left, [(hint, palette.muted)], width)
+
+
+def header_line(title: str, facts: list[str], width: int, palette: Palette, glyphs: Glyphs) -> list[Span]:
+    """The conversation's title and, as far as there is room, facts at the right; the last fact is the most important."""
+    shown = list(facts)
+    while shown and cell_len("  ".join(shown)) > width // 2:
+        shown.pop(0)
+    right = "  ".join(shown)
+    room = max(4, width - cell_len(right) - 2)
+    name = title if cell_len(title) <= room else set_cell_size(title, room - 1).rstrip() + glyphs.ellipsis
+    return spread([(name, palette.heading)], [(right, palette.muted)], width)
+
+
+def spread(left: list[Span], right: list[Span], width: int) -> list[Span]:
+    """`left`, and `right` at the other end where there is room for both."""
+    used = sum(cell_len(text) for text, _ in left)
+    ends = sum(cell_len(text) for text, _ in right)
+    if used + ends + 1 > width:
+        return left
+    return [*left, (" " * (width - used - ends), Style()), *right]
+
+
+def _rate(phase: Phase) -> str:
+    return f"  {phase.per_second:,.1f} tok/s" if phase.per_second else ""
+
+
+def _left(phase: Phase) -> str:
+    if not phase.per_second or phase.total <= phase.done:
+        return ""
+    return f"  ~{format_seconds(max(1.0, (phase.total - phase.done) / phase.per_second))} left"
+
+
+def _of_bytes(phase: Phase) -> str:
+    if not phase.total:
+        return ""
+    return f"  {format_bytes(phase.done)} of {format_bytes(phase.total)}"

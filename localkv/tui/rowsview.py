@@ -1,0 +1,44 @@
+"""A widget that shows rows and scrolls them: the cache panel, the header, the phase line. It knows nothing of what they say."""
+
+from collections.abc import Sequence
+
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from localkv.tui.rows import BLANK, Row
+
+
+class RowsView(ScrollView):
+    """Rows, top to bottom; taller than the widget, they scroll."""
+
+    DEFAULT_CSS = """
+    RowsView {
+        overflow-x: hidden;
+        overflow-y: auto;
+        scrollbar-size-vertical: 1;
+    }
+    """
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None, can_focus: bool = False) -> None:  # noqa: A002  textual's
+        super().__init__(id=id, classes=classes, can_focus=can_focus)
+        self.rows: Sequence[Row] = ()
+
+    @property
+    def room(self) -> int:
+        """Cells in a row, the scroll bar not counted."""
+        return self.scrollable_content_region.width
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show these rows; nothing is drawn again if they are the same."""
+        if [row.strip for row in rows] == [row.strip for row in self.rows] and len(rows) == len(self.rows):
+            return
+        self.rows = rows
+        self.virtual_size = Size(self.room, len(rows))
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The row at `y` of the widget."""
+        at = round(self.scroll_y) + y
+        shown = self.rows[at] if at < len(self.rows) else BLANK
+        return shown.strip.crop_extend(0, self.room, None).apply_style(self.rich_style)

@@ -1,0 +1,340 @@
+"""The chat screen: what people do to conversations and with words. What is shown and what moves is the Stage's.
+
+Thin: every method here takes what a person did and hands it on. Thread: the UI's. Two timers at most: the stage's ticks,
+which rest when nothing moves, and one call that stores the draft a second after the last key.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
+from textual.timer import Timer
+from textual.widgets import TextArea
+
+from localkv.commands.registry import Mistake, message_of, parse
+from localkv.errors import LocalKVError, UnknownConversation
+from localkv.tui import slash
+from localkv.tui.clean import one_line
+from localkv.tui.composer import Composer
+from localkv.tui.desk import Desk
+from localkv.tui.dialogs import Confirm, Help, Rename
+from localkv.tui.entries import answer_text, first_line
+from localkv.tui.glyphs import Glyphs
+from localkv.tui.listing import UNTITLED, to_item
+from localkv.tui.panes import Panes
+from localkv.tui.ports import Chat, Client
+from localkv.tui.sessions import Sessions
+from localkv.tui.stage import Severity, Signals, Stage, Widgets
+from localkv.tui.theme import Palette
+
+TICKS_PER_SECOND = 12
+DRAFT_SECONDS = 1.0
+UNDO_SECONDS = 10.0
+
+P = ParamSpec("P")
+
+
+def refusing(action: Callable[Concatenate["ChatScreen", P], None]) -> Callable[Concatenate["ChatScreen", P], None]:
+    """`action`, with a failure that localkv names shown as a notice."""
+
+    @wraps(action)
+    def guarded(self: "ChatScreen", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            action(self, *args, **kwargs)
+        except LocalKVError as error:
+            self.say(str(error), "error")
+
+    return guarded
+
+
+class ChatScreen(Panes):
+    """The main screen."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        chat: Chat,
+        client: Client,
+        palette: Palette,
+        glyphs: Glyphs,
+        ticks: Callable[[], float],
+        *,
+        panel: bool,
+    ) -> None:
+        """`ticks` is the clock that measures rates; `panel`: the cache panel is open where there is room."""
+        super().__init__(palette, glyphs, desk.clock, panel=panel)
+        self.desk = desk
+        self.stage = Stage(
+            desk,
+            chat,
+            client,
+            Widgets(self.transcript, self.sessions, self.composer, self.instruments),
+            Signals(self.say, self._begin_ticks, self.set_timer),
+            palette,
+            ticks,
+        )
+        self._palette = palette
+        self._ticking: Timer | None = None
+        self._draft_timer: Timer | None = None
+
+    def on_mount(self) -> None:
+        """Fill the screen from the store; the engine starts after the first frame."""
+        self._ticking = self.set_interval(1 / TICKS_PER_SECOND, self._tick, pause=True)
+        self.stage.show_list()
+        self.stage.show_open()
+        self.composer.focus()
+        self.call_after_refresh(self.stage.prepare)
+
+    def show_facts(self) -> None:
+        """Bring what stands around the conversation up to date."""
+        self.stage.show_facts()
+
+    def _begin_ticks(self) -> None:
+        if self._ticking is not None:
+            self._ticking.resume()
+
+    def restyle(self, palette: Palette) -> None:
+        """Paint in another palette."""
+        self._palette = palette
+        self.stage.restyle(palette)
+
+    def say(self, text: str, severity: Severity = "information", seconds: float = 6.0) -> None:
+        """A notice; text is never markup."""
+        self.notify(one_line(text), severity=severity, markup=False, timeout=2 * seconds if severity == "error" else seconds)
+
+    def _tick(self) -> None:
+        if not self.stage.tick() and self._ticking is not None:
+            self._ticking.pause()
+        if self.stage.engine.left:
+            self.app.exit()
+
+    # Conversations
+
+    @refusing
+    def open(self, conversation: str) -> None:
+        """Look at this conversation."""
+        self._store_draft()
+        self.desk.open(conversation)
+        self.stage.show_open()
+        self.close_overlays()
+        self.composer.focus()
+
+    @refusing
+    def begin(self, system: str | None = None) -> None:
+        """Look at a new conversation."""
+        self._store_draft()
+        self.desk.begin(system)
+        self.stage.show_open()
+        self.close_overlays()
+        self.composer.focus()
+
+    def begin_named(self, name: str) -> None:
+        """Look at a new conversation that will be called `name`, or at the one that is."""
+        self.begin()
+        if name:
+            self.desk.open_named(name)
+            self.stage.show_open()
+
+    def open_like(self, words: str) -> None:
+        """Look at the first conversation whose title or name has these words."""
+        item = self.sessions.first(words)
+        if item is None:
+            raise UnknownConversation(f'no conversation has "{words}" in its title or name; /list shows all')
+        self.open(item.id)
+
+    def filter_list(self, words: str) -> None:
+        """Show the list with those conversations that have these words."""
+        self.action_find()
+        self.filter.value = words
+
+    @refusing
+    def rename(self, conversation: str, title: str) -> None:
+        """Give a conversation another title."""
+        self.sessions.change(to_item(self.desk.rename(conversation, title)))
+        self.stage.show_facts()
+
+    def rename_open(self, title: str) -> None:
+        """Give the open conversation another title."""
+        self.rename(self.desk.ensure().id, title)
+
+    @refusing
+    def delete(self, conversation: str) -> None:
+        """Move a conversation to the trash, and say how it comes back."""
+        title = one_line(self.desk.store.get(conversation).title) or UNTITLED
+        run = self.stage.runs.of(conversation)
+        if run is not None:
+            run.stop()
+        neighbour = self.sessions.neighbour(1) or self.sessions.neighbour(-1)
+        was_open = self.desk.key == conversation
+        self.desk.trash(conversation)
+        self.sessions.drop(conversation)
+        if was_open and neighbour is not None:
+            self.desk.open(neighbour.id)
+        if was_open:
+            self.stage.show_open()
+        self.say(f'"{first_line(title)}" is in the trash. u in the list or /undo brings it back.', seconds=UNDO_SECONDS)
+        self.stage.show_facts()
+
+    def delete_open(self) -> None:
+        """Move the open conversation to the trash."""
+        if self.desk.key:
+            self.delete(self.desk.key)
+
+    @refusing
+    def undo_delete(self) -> None:
+        """Bring back what was trashed last."""
+        conversation = self.desk.undo()
+        if conversation is None:
+            self.say("nothing was deleted")
+            return
+        self.sessions.change(to_item(conversation))
+        self.open(conversation.id)
+
+    def _ask_title(self, conversation: str) -> None:
+        title = one_line(self.desk.store.get(conversation).title)
+
+        def done(answer: str | None) -> None:
+            if answer:
+                self.rename(conversation, answer)
+
+        self.app.push_screen(Rename(title), done)
+
+    # Words
+
+    def on_composer_sent(self, event: Composer.Sent) -> None:
+        """A message, or a command."""
+        event.stop()
+        self._send(event.text)
+
+    @refusing
+    def _send(self, text: str) -> None:
+        call = parse(text.strip()) if "\n" not in text.strip() else None
+        if isinstance(call, Mistake):
+            self.say(call.message, "warning")
+            return
+        if call is not None:
+            self.composer.begin("", self.composer.past)
+            slash.perform(self, call)
+            return
+        if self.stage.runs.busy(self.desk.key):
+            self.say("the answer is still being written; esc stops it, and your message stays here", "warning")
+            return
+        self.stage.ask(message_of(text))
+        self.composer.begin("", [*self.composer.past, text])
+        self._store_draft()
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """The draft is stored a second after the last key."""
+        event.stop()
+        if self._draft_timer is None and self.composer.text != self.desk.draft:
+            self._draft_timer = self.set_timer(DRAFT_SECONDS, self._store_draft)
+
+    @refusing
+    def _store_draft(self) -> None:
+        if self._draft_timer is not None:
+            self._draft_timer.stop()
+            self._draft_timer = None
+        self.desk.keep_draft(self.composer.text)
+
+    def on_composer_ended(self, event: Composer.Ended) -> None:
+        """ctrl+d with nothing written leaves."""
+        event.stop()
+        self.action_quit()
+
+    def on_sessions_chosen(self, event: Sessions.Chosen) -> None:
+        """Open what was chosen."""
+        event.stop()
+        self.open(event.conversation)
+
+    @refusing
+    def on_sessions_asked(self, event: Sessions.Asked) -> None:
+        """Something to be done to a row."""
+        event.stop()
+        match event.wish:
+            case "rename":
+                self._ask_title(event.conversation)
+            case "delete":
+                self.delete(event.conversation)
+            case "undo":
+                self.undo_delete()
+            case _:
+                self.action_find()
+
+    # Keys
+
+    def action_cancel(self) -> None:
+        """Close what is open, else stop the answer, else go to the composer."""
+        if self.filter.has_class("-open") and self.focused in {self.filter, self.sessions}:
+            self.close_filter()
+            self.sessions.focus()
+        elif self.has_class("side-open") or self.has_class("panel-open"):
+            self.close_overlays()
+            self.composer.focus()
+        elif not self.stage.stop():
+            self.composer.focus()
+
+    def action_new(self) -> None:
+        """Start a conversation."""
+        self.begin()
+
+    @refusing
+    def action_rename(self) -> None:
+        """Rename the open conversation."""
+        self._ask_title(self.desk.ensure().id)
+
+    def action_step(self, step: int) -> None:
+        """Open a neighbour in the list."""
+        item = self.sessions.neighbour(step)
+        if item is not None:
+            self.open(item.id)
+
+    @refusing
+    def action_continue(self) -> None:
+        """Go on with the last answer."""
+        if not self.stage.runs.busy(self.desk.key):
+            self.stage.resume()
+
+    @refusing
+    def action_retry(self) -> None:
+        """Answer the last question again."""
+        if not self.stage.runs.busy(self.desk.key):
+            self.stage.retry()
+
+    def action_copy_or_stop(self) -> None:
+        """Copy what is selected; else stop the answer; else say how to leave."""
+        text = self.get_selected_text() or self.composer.selected_text
+        if text:
+            self._copy(text, "selection")
+        elif not self.stage.stop():
+            self.say("^q leaves")
+
+    def action_copy_answer(self) -> None:
+        """Copy the newest answer."""
+        self._copy(answer_text(self.transcript.entries), "answer")
+
+    def _copy(self, text: str, what: str) -> None:
+        if not text:
+            self.say(f"there is no {what} to copy")
+            return
+        self.app.copy_to_clipboard(text)
+        self.say(f"{what}: {len(text):,} characters sent to the terminal's clipboard (OSC 52)")
+
+    def action_help(self) -> None:
+        """All keys and commands."""
+        self.app.push_screen(Help(self._palette, slash.command_help()))
+
+    def action_quit(self) -> None:
+        """Leave; ask first if text would be lost; the second time leave at once."""
+        if self.stage.engine.state == "leaving":
+            self.app.exit()
+            return
+        self._store_draft()
+        unsaved = self.stage.unsaved
+        if not unsaved:
+            self.stage.leave()
+            return
+        question = (
+            f"{unsaved} conversation(s) have answers that could not be saved, because the database refuses writes. "
+            "They are lost if you leave now."
+        )
+        self.app.push_screen(Confirm(question, "Leave", "Stay"), lambda sure: self.stage.leave() if sure else None)

@@ -1,0 +1,91 @@
+"""Commands written as messages, done on the chat screen. Names and help are commands.registry's; here is what each does."""
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from localkv.commands.registry import COMMANDS, Call
+from localkv.config import ModelSection, SamplingSection, convert_config
+from localkv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from localkv.tui.screen import ChatScreen
+
+NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens", "seed")
+
+
+def perform(screen: "ChatScreen", call: Call) -> None:
+    """Do what `call` says. Raises LocalKVError."""
+    actions: dict[str, Callable[[str], None]] = {
+        "help": lambda _: screen.action_help(),
+        "new": screen.begin_named,
+        "open": screen.open_like,
+        "list": screen.filter_list,
+        "rename": screen.rename_open,
+        "delete": lambda _: screen.delete_open(),
+        "undo": lambda _: screen.undo_delete(),
+        "retry": lambda _: screen.action_retry(),
+        "continue": lambda _: screen.action_continue(),
+        "system": lambda text: _system(screen, text),
+        "set": lambda text: _set(screen, text),
+        "model": lambda text: _model(screen, text),
+        "stats": lambda _: screen.action_panel(),
+        "quit": lambda _: screen.action_quit(),
+    }
+    action = actions.get(call.command.name)
+    if action is None:
+        screen.say(f"/{call.command.name} does nothing on this screen", "warning")
+        return
+    action(call.argument)
+
+
+def command_help() -> list[tuple[str, str]]:
+    """Commands and what they do, for F1."""
+    return [(command.usage, command.help) for command in COMMANDS]
+
+
+def changed_sampling(sampling: SamplingSection, text: str) -> SamplingSection:
+    """`sampling` with "KEY VALUE" applied. Raises ConfigError that names the nearest key."""
+    key, _, value = text.partition(" ")
+    if key == "stop":
+        return msgspec.structs.replace(sampling, stop=tuple(value.split()))
+    if key not in NUMBERS:
+        near = difflib.get_close_matches(key, [*NUMBERS, "stop"], n=1, cutoff=0.0)[0]
+        raise ConfigError(f'/set {key}: there is no such setting; the nearest is "{near}"')
+    try:
+        number = float(value) if "." in value or "e" in value else int(value)
+    except ValueError as error:
+        raise ConfigError(f'/set {key} "{value}": write a number') from error
+    raw = {**msgspec.to_builtins(sampling), key: number}
+    return convert_config({"sampling": raw}, "/set").sampling
+
+
+def describe_sampling(sampling: SamplingSection) -> str:
+    """All settings on one line."""
+    return "  ".join(f"{key} {getattr(sampling, key)}" for key in NUMBERS) + (
+        f"  stop {sampling.stop}" if sampling.stop else ""
+    )
+
+
+def _set(screen: "ChatScreen", text: str) -> None:
+    if text:
+        screen.desk.set_sampling(changed_sampling(screen.desk.sampling, text))
+    screen.say(describe_sampling(screen.desk.sampling))
+
+
+def _system(screen: "ChatScreen", text: str) -> None:
+    if text:
+        screen.begin(text)
+        screen.say("a new conversation with this system prompt; write its first message")
+        return
+    system = screen.desk.system
+    screen.say(f"system prompt: {system}" if system else "this conversation has no system prompt")
+
+
+def _model(screen: "ChatScreen", name: str) -> None:
+    if name:
+        screen.desk.set_model(ModelSection(name=name))
+        screen.stage.prepare()
+    screen.say(f"model: {screen.desk.model.name}")

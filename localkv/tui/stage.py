@@ -1,0 +1,299 @@
+"""What is on screen and what moves there: the open conversation, answers in flight, the engine's state.
+
+Between the Desk, Runs and Engine, which know no widgets, and the widgets, which know no store. Thread: the UI's. `tick` is
+called by the screen's one timer while something moves; when it returns False nothing does, and the timer rests.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from textual.timer import Timer
+
+from localkv.errors import LocalKVError
+from localkv.tui.clean import one_line
+from localkv.tui.composer import Composer
+from localkv.tui.desk import Desk
+from localkv.tui.engine import Engine
+from localkv.tui.entries import newest_numbers, questions, to_entries
+from localkv.tui.feed import Feed
+from localkv.tui.instruments import Facts, Instruments
+from localkv.tui.listing import GENERATING, UNREAD, UNTITLED, to_item
+from localkv.tui.pages import Entry
+from localkv.tui.phase import IDLE, Phase
+from localkv.tui.ports import Chat, Client, Turn
+from localkv.tui.runs import Run, Runs, merge
+from localkv.tui.sessions import Sessions
+from localkv.tui.theme import Palette
+from localkv.tui.transcript import Transcript
+from localkv.tui.welcome import welcome_rows
+
+SETTLE_TICKS = 12
+"""Ticks after the last change: saving goes on for a moment after an answer, and the panel shows it."""
+
+RETRY_SECONDS = 5.0
+"""How often an answer that the database refused is offered again."""
+
+Severity = Literal["information", "warning", "error"]
+Say = Callable[[str, Severity], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Widgets:
+    """The widgets that the stage writes to."""
+
+    transcript: Transcript
+    sessions: Sessions
+    composer: Composer
+    instruments: Instruments
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """How the stage reaches the screen: a notice, ticks from now on, one call after some seconds."""
+
+    say: Say
+    wake: Callable[[], None]
+    later: Callable[[float, Callable[[], None]], Timer]
+
+
+class Stage:
+    """The chat as it stands, and how it changes."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        chat: Chat,
+        client: Client,
+        widgets: Widgets,
+        signals: Signals,
+        palette: Palette,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` measures rates."""
+        self.desk = desk
+        self.runs = Runs()
+        self.engine = Engine(client)
+        self._chat = chat
+        self._client = client
+        self._widgets = widgets
+        self._signals = signals
+        self._palette = palette
+        self._clock = clock
+        self._quiet = 0
+        self._unread: set[str] = set()
+        self._saving: Feed | None = None
+
+    @property
+    def unsaved(self) -> int:
+        """How many conversations would lose text if the program ended now."""
+        return len(self._chat.unsaved)
+
+    # Showing
+
+    def restyle(self, palette: Palette) -> None:
+        """Paint in another palette."""
+        self._palette = palette
+        self._widgets.transcript.restyle(palette)
+        self._widgets.sessions.restyle(palette)
+        self._show_welcome()
+        self.show_facts()
+
+    def show_list(self) -> None:
+        """Read the list of conversations again."""
+        self._widgets.sessions.show(self.desk.items())
+        self.show_facts()
+
+    def show_open(self) -> None:
+        """Show the open conversation from its end."""
+        self._unread.discard(self.desk.key)
+        self._show_welcome()
+        self._widgets.transcript.show(self._entries())
+        self._widgets.composer.begin(self.desk.draft, questions(self.desk.messages))
+        self._widgets.sessions.open_row(self.desk.key)
+        self._show_badges()
+        self.show_facts()
+
+    def show_facts(self) -> None:
+        """Bring header, phase line and cache panel up to date."""
+        self._widgets.instruments.show(self._facts(), self._palette)
+
+    def _show_welcome(self) -> None:
+        palette, system = self._palette, self.desk.system
+        self._widgets.transcript.set_welcome(lambda width: welcome_rows(palette, width, system))
+
+    def _show_badges(self) -> None:
+        badges = dict.fromkeys(self._unread, UNREAD)
+        badges.update({run.conversation: GENERATING for run in self.runs.moving})
+        self._widgets.sessions.mark(badges)
+
+    def _entries(self) -> list[Entry]:
+        now = self.desk.clock()
+        stored = to_entries(self.desk.messages, now)
+        run = self.runs.of(self.desk.key)
+        return merge(stored, run.entries(now)) if run is not None else stored
+
+    def _facts(self) -> Facts:
+        run = self.runs.of(self.desk.key)
+        ready = self.engine.ready
+        sessions = self._widgets.sessions
+        return Facts(
+            title=one_line(self.desk.title) or UNTITLED,
+            model=self.desk.model.name,
+            ready=ready if ready is not None and ready.model == self.desk.model else None,
+            state=self.engine.state,
+            snapshot=self._client.latest_snapshot,
+            numbers=(run.numbers if run is not None else None) or newest_numbers(self.desk.messages),
+            phase=self._phase(run),
+            unsaved=self.unsaved,
+            below=not self._widgets.transcript.following,
+            listed=len(sessions.shown),
+            conversations=sessions.count,
+        )
+
+    def _phase(self, run: Run | None) -> Phase:
+        if run is None or run.over or self.engine.state == "leaving":
+            return self.engine.phase
+        if run.phase.doing != "queued":
+            return run.phase
+        if self.engine.phase != IDLE:
+            return self.engine.phase
+        others = [other for other in self.runs.moving if other is not run]
+        return Phase("queued", detail="behind another conversation" if others else "")
+
+    # What people do
+
+    def prepare(self) -> None:
+        """Start the engine and load the model of the open conversation."""
+        self.engine.prepare(self.desk.model)
+        self.wake()
+
+    def ask(self, text: str) -> None:
+        """Ask in the open conversation. Raises LocalKVError."""
+        conversation = self.desk.ensure()
+        turn = self._chat.ask(conversation.id, text)
+        self._begin(turn, question=text)
+        self.desk.draft = ""
+
+    def retry(self) -> None:
+        """Answer the last question of the open conversation again. Raises LocalKVError."""
+        turn = self._chat.regenerate(self.desk.key)
+        last = self.desk.last
+        if last is not None and last.role == "assistant":
+            self.desk.messages.pop()
+            self._widgets.transcript.sync(self._entries())
+        self._begin(turn)
+
+    def resume(self) -> None:
+        """Go on with the last answer of the open conversation. Raises LocalKVError."""
+        turn = self._chat.continue_answer(self.desk.key)
+        last = self.desk.last
+        if last is not None:
+            self._begin(turn, text=last.text, answer_id=last.id)
+
+    def stop(self) -> bool:
+        """Stop the answer of the open conversation; whether there was one."""
+        run = self.runs.of(self.desk.key)
+        if run is None or run.over:
+            return False
+        run.stop()
+        self.show_facts()
+        return True
+
+    def leave(self) -> None:
+        """Stop everything, let the engine save; the last tick says that it is done."""
+        self.engine.leave(self.runs.moving)
+        self.wake()
+
+    def _begin(self, turn: Turn, *, question: str | None = None, text: str = "", answer_id: str = "") -> None:
+        run = Run(
+            self.desk.key,
+            turn,
+            asked_at=self.desk.clock(),
+            clock=self._clock,
+            question=question,
+            text=text,
+            answer_id=answer_id,
+        )
+        self.runs.add(run)
+        self._widgets.transcript.following = True
+        self._widgets.transcript.sync(self._entries())
+        self._show_badges()
+        self.wake()
+
+    # What moves
+
+    def wake(self) -> None:
+        """Something may move from now on."""
+        self._quiet = 0
+        self._signals.wake()
+        self.show_facts()
+
+    def tick(self) -> bool:
+        """Show what turns and engine said; whether more is to be expected."""
+        moved = self.engine.drain()
+        changed, over = self.runs.drain()
+        for run in changed:
+            self._show_run(run)
+        for run in over:
+            self._end_run(run)
+        for text, is_problem in self.engine.take_notices():
+            self._signals.say(text, "error" if is_problem else "information")
+        self._finish_saving()
+        busy = self.engine.moving or bool(self.runs.moving) or self._saving is not None
+        self._quiet = 0 if busy or moved or changed else self._quiet + 1
+        self.show_facts()
+        return self._quiet < SETTLE_TICKS
+
+    def _show_run(self, run: Run) -> None:
+        for notice in run.take_notices():
+            self._signals.say(notice, "warning")
+        if run.conversation != self.desk.key:
+            return
+        transcript = self._widgets.transcript
+        entries = run.entries(self.desk.clock())
+        if transcript.has(entries):
+            transcript.put(*entries)
+        else:
+            transcript.sync(self._entries())
+
+    def _end_run(self, run: Run) -> None:
+        """An answer is over: the stored one takes its place, unless it could not be stored."""
+        if run.conversation in self._chat.unsaved:
+            self._signals.later(RETRY_SECONDS, self._save_again)
+        else:
+            self.runs.forget(run)
+        if run.conversation != self.desk.key:
+            self._unread.add(run.conversation)
+        self._read_again(run.conversation)
+        self._show_badges()
+
+    def _read_again(self, conversation: str) -> None:
+        """The store has something new of this conversation."""
+        try:
+            stored = self.desk.store.get(conversation)
+            if stored.trashed is None:
+                self._widgets.sessions.change(to_item(stored))
+            if conversation == self.desk.key:
+                self.desk.open(conversation)
+        except LocalKVError as error:
+            self._signals.say(str(error), "error")
+            return
+        if conversation == self.desk.key:
+            self._widgets.composer.past = questions(self.desk.messages)
+            self._widgets.transcript.sync(self._entries())
+
+    def _save_again(self) -> None:
+        if self._saving is None and self._chat.unsaved:
+            self._saving = Feed("save again", lambda: iter([self._chat.retry_unsaved()]))
+            self._saving.begin()
+            self.wake()
+
+    def _finish_saving(self) -> None:
+        if self._saving is None or not self._saving.drain()[1]:
+            return
+        self._saving = None
+        for run in self.runs.forget_saved(self._chat.unsaved):
+            self._read_again(run.conversation)
+        if self._chat.unsaved:
+            self._signals.later(RETRY_SECONDS, self._save_again)

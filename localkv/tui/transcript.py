@@ -1,0 +1,195 @@
+"""The conversation on screen: one line-API ScrollView over Pages.
+
+It shows entries and knows no store, no engine and no turn. Owns where the person looks: at the end, and following it, until
+they scroll up; then nothing moves what they read. Thread: the UI's.
+"""
+
+from collections.abc import Callable, Sequence
+
+from rich.style import Style
+from textual.events import Resize
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from localkv.tui.glyphs import DRAWN, Glyphs
+from localkv.tui.markdown import Markdown, parser
+from localkv.tui.messages import Painter
+from localkv.tui.pages import Entry, Pages
+from localkv.tui.rows import BLANK, Row, cut, row, selected
+from localkv.tui.theme import Palette
+
+
+class Transcript(ScrollView, can_focus=True):
+    """All messages of the open conversation."""
+
+    ALLOW_SELECT = True
+    DEFAULT_CSS = """
+    Transcript {
+        background: $background;
+        color: $foreground;
+        overflow-x: hidden;
+        overflow-y: scroll;
+        scrollbar-size-vertical: 1;
+        padding: 0 0 0 1;
+    }
+    """
+
+    class Followed(Message):
+        """The view reached the end (`following`) or left it."""
+
+        def __init__(self, following: bool) -> None:
+            super().__init__()
+            self.following = following
+
+    def __init__(self, palette: Palette, glyphs: Glyphs = DRAWN, *, id: str | None = None) -> None:  # noqa: A002  textual's name
+        super().__init__(id=id)
+        self._glyphs = glyphs
+        self._palette = palette
+        self._painter = Painter(Markdown(parser(), palette, glyphs))
+        self._pages = Pages(self._paint)
+        self._moving = False
+        self.following = True
+        self._welcome: Callable[[int], list[Row]] = lambda _: []
+
+    @property
+    def room(self) -> int:
+        """Cells in a row, the scroll bar not counted."""
+        return self.scrollable_content_region.width
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        return self._pages.entries
+
+    def show(self, entries: Sequence[Entry]) -> None:
+        """Another conversation, seen at its end."""
+        self.following = True
+        self._pages.load(entries)
+        self._settle()
+        self.refresh()
+
+    def _paint(self, entry: Entry, width: int) -> list[Row]:
+        return self._painter.rows(entry, width)
+
+    def set_welcome(self, rows: Callable[[int], list[Row]]) -> None:
+        """What is shown, at a width, while there is no message."""
+        self._welcome = rows
+        self.refresh()
+
+    def has(self, entries: Sequence[Entry]) -> bool:
+        """Whether all of these messages are shown already, in this state or another."""
+        known = {entry.id for entry in self._pages.entries[-8:]}
+        return all(entry.id in known for entry in entries)
+
+    def sync(self, entries: Sequence[Entry]) -> None:
+        """The same conversation in another state; the view stays where the person put it."""
+        self._pages.load(entries)
+        self._settle()
+        self.refresh()
+
+    def put(self, *entries: Entry) -> None:
+        """Replace messages of the same ids, append new ones; the view stays where the person put it."""
+        for entry in entries:
+            self._pages.put(entry)
+        self._settle()
+        self.refresh()
+
+    def restyle(self, palette: Palette) -> None:
+        """Paint in another palette."""
+        self._palette = palette
+        self._painter = Painter(Markdown(parser(), palette, self._glyphs))
+        self._remeasure()
+
+    def go_end(self) -> None:
+        """Look at the newest text and follow it."""
+        self.following = True
+        self._settle()
+        self.refresh()
+        self.post_message(self.Followed(following=True))
+
+    def on_resize(self, event: Resize) -> None:
+        """Rewrap for the new width, the first visible message staying first."""
+        del event
+        self._remeasure()
+
+    def _remeasure(self) -> None:
+        place = self._pages.place(round(self.scroll_y))
+        self._pages.resize(max(1, self.room), self._palette.name)
+        if not self.following:
+            self._move(self._pages.find(place))
+        self._settle()
+        self.refresh()
+
+    def _settle(self) -> None:
+        """Render what is in view and put the view where it belongs."""
+        if not self.scrollable_content_region.height:
+            return
+        rows = self.scrollable_content_region.height
+        self._move(self._pages.settle_end(rows) if self.following else self._pages.settle(round(self.scroll_y), rows))
+
+    def _move(self, y: int) -> None:
+        self._moving = True
+        size = Size(self.room, self._pages.height)
+        if size != self.virtual_size:
+            self.virtual_size = size
+        if y != round(self.scroll_y):
+            self.scroll_to(y=y, animate=False, force=True)
+        self._moving = False
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """The view moved: by `_move`, or because the person scrolled."""
+        super().watch_scroll_y(old_value, new_value)
+        if self._moving or round(old_value) == round(new_value):
+            return
+        was = self.following
+        self.following = False
+        self._settle()
+        self.following = round(self.scroll_y) >= self.max_scroll_y
+        if was != self.following:
+            self.post_message(self.Followed(self.following))
+
+    def render_line(self, y: int) -> Strip:
+        """The strip at row `y` of the widget."""
+        at = round(self.scroll_y) + y
+        shown = self._row(at)
+        base = self.rich_style
+        width = self.room
+        strip = shown.strip
+        if (selection := self.text_selection) is not None and (span := selection.get_span(at)) is not None:
+            strip = _mark(strip, span, self.screen.get_component_rich_style("screen--selection"))
+        return strip.crop_extend(0, width, None).apply_style(base).apply_offsets(0, at)
+
+    def _row(self, y: int) -> Row:
+        if len(self._pages):
+            return self._pages.row(y)
+        rows = self._welcome(self.room)
+        return rows[y] if y < len(rows) else BLANK
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The logical text that is selected: no soft wraps, no gutters."""
+        last = max(0, self._pages.height - 1)
+        first_y = selection.start.y if selection.start is not None else 0
+        last_y = min(selection.end.y if selection.end is not None else last, last)
+        parts = []
+        for y in range(first_y, last_y + 1):
+            span = selection.get_span(y)
+            if span is not None:
+                parts.append((self._pages.row(y), *span))
+        return selected(parts), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Repaint with or without the selection."""
+        del selection
+        self.refresh()
+
+
+def _mark(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
+    """`strip` with the characters of `span` in the style of selections."""
+    start, end = span
+    spans = [(segment.text, segment.style or Style()) for segment in strip]
+    length = sum(len(text) for text, _ in spans)
+    end = length if end < 0 else min(end, length)
+    inside = [(text, old + style) for text, old in cut(spans, start, end)]
+    return row([*cut(spans, 0, start), *inside, *cut(spans, end, length)]).strip

@@ -1,0 +1,441 @@
+"""The engine's front and its work thread, in this process, with a runtime that follows scripts."""
+
+import os
+import struct
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from localkv.config import ModelSection, SamplingSection
+from localkv.kv.record import pack_ids
+from localkv.service import server, work
+from localkv.service.launch import EXIT_FATAL, EXIT_OK, EXIT_STUCK
+from localkv.service.protocol import (
+    PROTOCOL_VERSION,
+    Cancel,
+    Delta,
+    Done,
+    Examine,
+    Failed,
+    Flushed,
+    Hello,
+    Leave,
+    Line,
+    Look,
+    Prepare,
+    Progress,
+    Ready,
+    Report,
+    Snapshot,
+    Started,
+    Submit,
+    Welcome,
+    decode_reply,
+    encode,
+)
+
+
+def submit(request, script):
+    return Submit(
+        request=request,
+        conversation="c",
+        model=ModelSection(),
+        lines=(Line(role="user", text=script),),
+        sampling=SamplingSection(),
+    )
+
+
+class Peer:
+    """A face that speaks frames, to see exactly what the engine says."""
+
+    def __init__(self, engine, greet=True):
+        self.channel = engine.dial()
+        self.snapshots = []
+        if greet:
+            self.say(Hello(request=1000))
+            assert isinstance(self.hear(1000), Welcome)
+
+    def say(self, request):
+        assert self.channel.send(encode(request))
+
+    def hear(self, request):
+        """The next reply to `request`; None once the engine has hung up."""
+        while (frame := self.channel.receive()) is not None:
+            reply = decode_reply(frame)
+            if isinstance(reply, Snapshot) and reply.request == 0:
+                self.snapshots.append(reply)
+            elif reply.request == request:
+                return reply
+        return None
+
+    def until(self, request, kind):
+        while not isinstance(reply := self.hear(request), kind):
+            assert reply is not None
+        return reply
+
+    def close(self):
+        self.channel.hang_up()
+        self.channel.close()
+
+
+@pytest.fixture
+def peer(start):
+    peers = []
+
+    def make(engine, greet=True):
+        peers.append(Peer(engine, greet))
+        return peers[-1]
+
+    yield make
+    for each in peers:
+        each.close()
+
+
+def test_an_answer_streams_in_order(start, peer):
+    """Started comes before the text, the text before Done, and all of it with the request and epoch it belongs to."""
+    face = peer(start())
+    face.say(submit(5, "say a say b"))
+    kinds, text = [], ""
+    while True:
+        reply = face.hear(5)
+        assert reply.epoch == "e"
+        if isinstance(reply, Delta):
+            text += reply.text
+        elif not isinstance(reply, Progress):
+            kinds.append(type(reply))
+        if isinstance(reply, Done):
+            break
+    assert kinds == [Started, Done]
+    assert text == reply.text == "ab"
+    assert reply.ids == pack_ids([1, 1])
+
+
+def test_a_model_is_loaded_and_examined_on_request(start, peer):
+    """Prepare shows progress and ends in Ready, Examine ends in a Report."""
+    face = peer(start())
+    face.say(Prepare(request=1, model=ModelSection(name="m")))
+    assert face.hear(1).phase == "loading"
+    assert face.until(1, Ready).title == "m"
+    face.say(Examine(request=2, model=ModelSection()))
+    assert face.until(2, Report).sections == {"machine": {"cores": 2}}
+
+
+def test_a_question_asked_while_the_model_loads_is_queued_and_sees_the_loading(start, peer, monkeypatch):
+    """Nobody has to wait for the engine before typing, and the wait is explained while it lasts."""
+    engine = start()
+    loading, seen = threading.Event(), threading.Event()
+    prepare = engine.runtime.prepare
+
+    def slowly(model, progress):
+        monkeypatch.setattr(engine.runtime, "prepare", prepare)
+        loading.wait()
+        progress("loading", 7, 9, "weights", 0.0)
+        seen.wait()
+        return prepare(model, progress)
+
+    monkeypatch.setattr(engine.runtime, "prepare", slowly)
+    face = peer(engine)
+    face.say(Prepare(request=1, model=ModelSection(name="big")))
+    face.say(submit(2, "say hi"))
+    assert face.hear(2).phase == "queued"
+    loading.set()
+    assert (reply := face.hear(2)).phase == "loading"
+    assert (reply.done, reply.detail) == (7, "weights")
+    seen.set()
+    assert face.until(2, Done).text == "hi"
+
+
+def test_cancel_stops_a_running_and_a_queued_request_at_once(start, peer):
+    """The work thread is busy with one answer; stopping another does not wait for it."""
+    face = peer(start())
+    face.say(submit(1, "say a wait say b"))
+    face.until(1, Delta)
+    face.say(submit(2, "say never"))
+    face.until(2, Progress)
+    face.say(Cancel(request=3, target=2))
+    assert face.until(2, Failed).error == "Cancelled"
+    face.say(Cancel(request=4, target=1))
+    stopped = face.until(1, Done)
+    assert (stopped.text, stopped.reason) == ("a", "cancelled")
+    face.say(submit(5, "say on"))
+    assert face.until(5, Done).text == "on"
+
+
+def test_look_is_answered_while_the_work_thread_is_busy(start, peer):
+    """The panel never waits for a prefill."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a hold"))
+    face.until(1, Delta)
+    face.say(Look(request=2))
+    assert face.hear(2).busy_conversation == "c"
+    engine.runtime.gate.set()
+    face.until(1, Done)
+
+
+def test_snapshots_are_pushed_while_a_request_runs_and_after_it(start, peer):
+    """Panels of all faces follow without asking, also of faces that ask nothing."""
+    engine = start()
+    busy, idle = peer(engine), peer(engine)
+    busy.say(submit(1, "say a hold"))
+    busy.until(1, Delta)
+    while not any(each.busy_conversation for each in idle.snapshots):
+        idle.say(Look(request=7))
+        idle.hear(7)
+    engine.runtime.gate.set()
+    while not any(each.turns == 1 and not each.busy_conversation for each in idle.snapshots):
+        idle.say(Look(request=7))
+        idle.hear(7)
+
+
+def test_two_faces_use_the_same_numbers_and_get_their_own_answers(start, peer):
+    """Requests are told apart by connection; one face's leaving does not disturb the other."""
+    engine = start()
+    first, second = peer(engine), peer(engine)
+    first.say(submit(1, "say one"))
+    second.say(submit(1, "say two"))
+    assert first.until(1, Done).text == "one"
+    assert second.until(1, Done).text == "two"
+    first.say(Leave(request=2))
+    assert first.until(2, Flushed).records == 0
+    second.say(submit(3, "say still"))
+    assert second.until(3, Done).text == "still"
+    assert "flush" not in engine.runtime.calls
+
+
+def test_the_last_face_to_leave_waits_for_the_flush_and_ends_the_engine(start, peer):
+    """Leaving is answered after the records are on disk; then the engine ends in order and takes nobody in."""
+    engine = start()
+    face = peer(engine)
+    face.say(Leave(request=1))
+    assert face.until(1, Flushed).records == 3
+    assert face.hear(1) is None
+    assert engine.wait_end() == EXIT_OK
+    assert engine.runtime.calls == ["flush", "close"]
+    assert engine.dial() is None
+
+
+def test_a_face_that_is_killed_stops_its_work_and_ends_the_engine_after_a_flush(start, peer):
+    """A broken connection counts as leaving, in the middle of an answer too."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a wait"))
+    face.until(1, Delta)
+    face.channel.hang_up()
+    assert engine.wait_end() == EXIT_OK
+    assert engine.runtime.calls[-2:] == ["flush", "close"]
+
+
+def test_a_lingering_engine_takes_the_next_face_in(start, peer):
+    """With linger_seconds the model stays loaded between two runs of a face."""
+    engine = start(linger_seconds=3600.0)
+    first = peer(engine)
+    first.say(Leave(request=1))
+    assert first.until(1, Flushed).records == 3
+    second = peer(engine)
+    second.say(submit(1, "say hi"))
+    assert second.until(1, Done).text == "hi"
+
+
+def test_background_work_is_done_between_requests_only(start, peer):
+    """Records are saved slice by slice while nobody waits; a request that waits goes first."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a hold"))
+    face.until(1, Delta)
+    engine.runtime.slices = 3
+    face.say(submit(2, "say b"))
+    assert face.until(2, Progress).phase == "queued"
+    engine.runtime.gate.set()
+    face.until(2, Done)
+    while not any(each.unsaved_records == 0 and each.turns == 2 for each in face.snapshots):
+        face.say(Look(request=7))
+        face.hear(7)
+    assert engine.runtime.calls == ["prepare starter", "turn say a hold", "prepare starter", "turn say b", *["slice"] * 3]
+
+
+def test_after_the_flush_nothing_more_is_saved(start, peer):
+    """The bound on the end holds even if background work would go on for ever."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a hold"))
+    face.until(1, Delta)
+    engine.runtime.slices = 10**9
+    face.channel.hang_up()
+    engine.runtime.gate.set()
+    assert engine.wait_end() == EXIT_OK
+    assert engine.runtime.calls[-2:] == ["flush", "close"]
+
+
+def test_errors_are_told_and_survived(start, peer, caplog):
+    """localkv's own errors keep their name and sentence; a bug becomes one sentence, a traceback in the log, and no more."""
+    face = peer(start())
+    face.say(submit(1, "full"))
+    failed = face.until(1, Failed)
+    assert failed.error == "ContextFull"
+    assert "200" in failed.message
+    face.say(submit(2, "say a crash"))
+    failed = face.until(2, Failed)
+    assert failed.error == "EngineError"
+    assert "a bug" in failed.message
+    assert "ZeroDivisionError" in caplog.text
+    face.say(submit(3, "say on"))
+    assert face.until(3, Done).text == "on"
+
+
+def test_a_failed_device_ends_the_engine(start, peer):
+    """After a CUDA fault every later request would fail: the engine says so and makes room for a new one."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "fault"))
+    assert "new one" in face.until(1, Failed).message
+    assert face.hear(1) is None
+    assert engine.wait_end() == EXIT_FATAL
+
+
+def test_a_runtime_that_cannot_be_made_is_told_to_each_request(start, peer):
+    """A broken torch gives an answer with the reason, not a dead socket."""
+    engine = start()
+
+    def broken():
+        raise ImportError("libtorch is missing")
+
+    engine.server._work._runtime, engine.server._work._make_runtime = None, broken
+    face = peer(engine)
+    face.say(submit(1, "say a"))
+    assert "libtorch" in face.until(1, Failed).message
+    face.say(Look(request=2))
+    assert face.until(2, Failed).error == "EngineError"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200), st.booleans())
+def test_alien_frames_end_their_connection_only(shared_engine, noise, greet):
+    """Whatever bytes arrive, before or after Hello, other faces are served on."""
+    engine, good = shared_engine
+    bad = Peer(engine, greet)
+    bad.channel.send(noise)
+    bad.channel.send(noise)
+    bad.channel.hang_up()
+    bad.channel.close()
+    good.say(submit(1, "say fine"))
+    assert good.until(1, Done).text == "fine"
+
+
+@pytest.fixture
+def shared_engine(start, peer):
+    engine = start()
+    return engine, peer(engine)
+
+
+def test_raw_noise_and_absurd_lengths_on_the_socket_end_their_connection_only(shared_engine, caplog):
+    """A frame over the cap is logged as ProtocolError and its connection closed; so is what is no frame at all."""
+    engine, good = shared_engine
+    bad = Peer(engine)
+    os.write(bad.channel._connection.fileno(), struct.pack("!i", 0x7FFFFFFF))
+    assert bad.hear(0) is None
+    bad.close()
+    assert "ProtocolError" in caplog.text
+    stranger = Peer(engine, greet=False)
+    stranger.say(Look(request=1))
+    assert stranger.hear(1) is None
+    stranger.close()
+    twice = Peer(engine)
+    twice.say(Hello(request=5))
+    assert twice.hear(5) is None
+    twice.close()
+    good.say(submit(1, "say fine"))
+    assert good.until(1, Done).text == "fine"
+
+
+def test_another_protocol_version_is_refused_with_a_sentence(start, peer):
+    """A face of another release learns what to do."""
+    face = peer(start(), greet=False)
+    face.say(Hello(request=1, version=PROTOCOL_VERSION + 1))
+    failed = face.until(1, Failed)
+    assert failed.error == "EngineUnavailable"
+    assert "quit" in failed.message
+    assert face.hear(1) is None
+
+
+def test_a_face_that_does_not_read_slows_nobody(start, peer):
+    """A stopped face's frames pile up in its outbox, merged, while another face gets its answers."""
+    engine = start()
+    stopped, lively = peer(engine), peer(engine)
+    word = "x" * 40_000
+    stopped.say(submit(1, f"say {word} " * 50))
+    lively.say(submit(1, "say hi"))
+    assert lively.until(1, Done).text == "hi"
+    text, frames = "", 0
+    while not isinstance(reply := stopped.hear(1), Done):
+        if isinstance(reply, Delta):
+            text, frames = text + reply.text, frames + 1
+    assert reply.text == text == word * 50
+    assert frames < 50
+
+
+def test_a_face_that_leaves_too_much_unread_is_dropped(start, peer):
+    """The memory that one face can take is bounded; the engine goes on for the others."""
+    engine = start(outbox_bytes=100_000)
+    stopped, lively = peer(engine), peer(engine)
+    stopped.say(submit(1, f"say {'x' * 40_000} " * 50))
+    lively.say(submit(1, "say hi"))
+    assert lively.until(1, Done).text == "hi"
+    with pytest.raises(AssertionError):
+        stopped.until(1, Done)
+
+
+def test_told_to_end_it_stops_the_answer_flushes_and_ends(start, peer):
+    """SIGTERM, as the server sees it: bounded, whoever is here."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a wait"))
+    face.until(1, Delta)
+    engine.server.stop()
+    assert face.until(1, Done).text == "a"
+    assert face.hear(1) is None
+    assert engine.wait_end() == EXIT_OK
+    assert engine.runtime.calls[-2:] == ["flush", "close"]
+
+
+def test_a_work_thread_that_does_not_react_is_left_behind(start, peer, monkeypatch):
+    """Told to end, the process ends in bounded time even if the device hangs."""
+    monkeypatch.setattr(server, "STUCK_SECONDS", 0.05)
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a hold"))
+    face.until(1, Delta)
+    engine.server.stop()
+    assert engine.wait_end() == EXIT_STUCK
+
+
+def test_an_engine_whose_face_never_comes_ends(start, monkeypatch):
+    """A face that is killed while its engine starts leaves no process behind."""
+    monkeypatch.setattr(work, "FIRST_FACE_SECONDS", 0.0)
+    assert start().wait_end() == EXIT_OK
+
+
+def test_no_face_is_let_in_and_then_left(start, home):
+    """Faces come and go in a race with the engine's end: whoever is welcomed is served."""
+    engine = start()
+    served = []
+
+    def visit():
+        try:
+            face = Peer(engine)
+        except (AssertionError, AttributeError):
+            return  # turned away: the engine was ending
+        face.say(submit(1, "say hi"))
+        served.append(face.until(1, Done).text)
+        face.close()
+
+    visitors = [threading.Thread(target=visit) for _ in range(8)]
+    for each in visitors:
+        each.start()
+    for each in visitors:
+        each.join()
+    assert served
+    assert set(served) == {"hi"}
+    engine.wait_end()

@@ -1,0 +1,259 @@
+"""The chat line by line, over the real service with scripted answers."""
+
+import io
+import os
+import signal
+import threading
+
+import pytest
+
+from localkv import plain
+from localkv.chat.store import ConversationStore
+from localkv.commands.registry import COMMANDS
+from localkv.commands.setup import find_setup
+from localkv.commands.talk import open_talk
+from localkv.errors import NotWritable, UnknownConversation
+from tests.commands.engine import CountingRuntime, serving
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+class Result:
+    """What a chat printed and how it ended."""
+
+    def __init__(self, code, out, err, engine):
+        self.code, self.out, self.err, self.engine = code, out, err, engine
+
+    def answers(self):
+        """Standard output without prompts."""
+        return self.out.replace(plain.PROMPT, "").replace(plain.CONTINUED, "")
+
+
+def chat(home, text, runtime=None, model=None, session=None, source=None, change=None):
+    """A whole chat with this input."""
+    console = plain.Console(source or io.StringIO(text), io.StringIO(), io.StringIO())
+    with serving(home, runtime or CountingRuntime()) as engine, open_talk(find_setup(), console.errors) as talk:
+        config = talk.config
+        face = plain.PlainChat(talk, console, plain.Draft(config.model, config.sampling, config.chat.system))
+        plain.begin(face, model, session)
+        face.prepare()
+        if change:
+            change(face)
+        code = face.run()
+    return Result(code, console.out.getvalue(), console.errors.getvalue(), engine)
+
+
+def names(home):
+    """All conversations: name, title, whether in the trash."""
+    store = ConversationStore.open(home.database, home.backups)
+    try:
+        return [(c.name, c.title, c.trashed is not None) for c in store.list(include_trashed=True)]
+    finally:
+        store.close()
+
+
+def test_prompts_and_answers(home):
+    """Prompts and answers are on standard output, everything else on stderr; the end of the input ends it."""
+    result = chat(home, "say Hello\nsay World\n")
+    assert result.code == 0
+    assert result.out == "you> Hello\nyou> World\nyou> \n"
+    assert [request.lines[-1].text for request in result.engine.requests] == ["say Hello", "say World"]
+    assert len(result.engine.requests[1].lines) == 3
+    assert "\x1b" not in result.out + result.err
+    assert "\r" not in result.out + result.err
+
+
+def test_cache_events_are_told(home):
+    """After each answer stderr says where its tokens came from, what was computed again and why, and how fast it was."""
+    err = chat(home, "say Hello\n").err.splitlines()
+    assert "[cache] restored 60 tokens from RAM and 30 tokens from SSD in 250 ms, computed 10" in err
+    assert "[cache] computed again: 4 tokens, because their cache had made room for others (evicted)" in err
+    assert "[cache] not exact: their cache had made room for others" in err
+    assert "[turn] first token after 400 ms, 24.5 tokens/s, 2 tokens" in err
+
+
+def test_long_lines_go_on(home):
+    """A backslash at the end of a line makes the next line part of the message."""
+    result = chat(home, "say A \\\nsay B\n")
+    assert result.engine.requests[0].lines[-1].text == "say A \nsay B"
+    assert result.out.startswith("you> ...> AB\n")
+
+
+def test_last_line_without_newline(home):
+    """A message that ends with the input is a message, also after a backslash."""
+    assert chat(home, "say A").answers() == "A\n\n"
+    assert chat(home, "say B\\").engine.requests[0].lines[-1].text == "say B\\"
+
+
+def test_every_command_of_the_registry_works(home):
+    """No command is shown in help that does nothing, and none exists that help hides."""
+    with open_talk(find_setup(), io.StringIO()) as talk:
+        face = plain.PlainChat(talk, plain.Console(io.StringIO(), io.StringIO(), io.StringIO()), None)
+        assert set(face.actions()) == {command.name for command in COMMANDS}
+
+
+def test_help_and_mistakes(home):
+    """Help lists all commands; a mistyped one is answered with the nearest; "//" starts a message with a slash."""
+    result = chat(home, "/help\n/hlep\n/open\n//say A\n")
+    for command in COMMANDS:
+        assert f"/{command.name}" in result.out
+    assert "did you mean /help?" in result.err
+    assert "write /open NAME" in result.err
+    assert result.engine.requests[0].lines[-1].text == "/say A"
+
+
+def test_conversations(home):
+    """Begin, list, open, rename, delete and bring back; what was not said in is not stored."""
+    result = chat(
+        home,
+        "/new empty\n/new one\nsay A\n/rename First\n/new two\nsay B\n/list\n/open one\nsay C\n/delete\n/list\n/undo\nsay D\n/open nothing\n",
+    )
+    assert sorted(names(home)) == [("one", "First", False), ("two", "say B", False)]
+    assert [request.lines[-1].text for request in result.engine.requests] == ["say A", "say B", "say C", "say D"]
+    assert [len(request.lines) for request in result.engine.requests] == [1, 1, 3, 5]
+    assert "First" in result.out
+    assert "nearest" in result.err
+
+
+def test_retry_and_continue(home):
+    """An answer is made again beside the old one, with another seed; one that was cut goes on where it stands."""
+    result = chat(home, "say A\n/retry\n/continue\n", session="s")
+    first, second, third = result.engine.requests
+    assert second.lines == first.lines[:1] or [line.text for line in second.lines] == ["say A"]
+    assert second.sampling.seed == first.sampling.seed + 1
+    assert third.lines[-1].role == "assistant"
+    store = ConversationStore.open(home.database, home.backups)
+    path = store.path(store.by_name("s").id)
+    assert path[-1].text == "Amore"
+    assert len(store.siblings(path[-1].id)) == 2
+    store.close()
+
+
+def test_settings_of_the_conversation(home):
+    """Sampling, model and system prompt are shown and changed, before and after the first question; mistakes are named."""
+    result = chat(
+        home,
+        "/set temperature 0.5\n/set seed 3\n/system Be brief.\n/set temperature 0.25\n/system\nsay A\n/set temperature 1\n"
+        "/set\n/set temprature 1\n/set temperature hot\n/set temperature\n/model\n/model /no.gguf\nsay B\n",
+    )
+    one, two = result.engine.requests
+    assert (one.sampling.temperature, one.sampling.seed) == (0.25, 0)
+    assert one.lines[0].text == "Be brief."
+    assert two.sampling.temperature == 1.0
+    assert two.model.name == "/no.gguf"
+    assert "Be brief." in result.out
+    assert "temperature = 1.0" in result.out
+    assert "starter" in result.out
+    assert '"temperature"' in result.err
+    assert "hot" in result.err
+    assert "write /set KEY VALUE" in result.err
+
+
+def test_stop_strings_by_set(home):
+    """A list is read as TOML, a bare word as text."""
+    result = chat(home, '/set stop ["END", "\\n\\n"]\nsay A\n')
+    assert result.engine.requests[0].sampling.stop == ("END", "\n\n")
+
+
+def test_stats(home):
+    """The engine's state is shown like `localkv stats` shows it."""
+    assert "prompt tokens" in chat(home, "say A\n/stats\n").out
+
+
+def test_session_is_opened_or_begun(home):
+    """--session opens a conversation with its last question and answer, or begins one of that name."""
+    chat(home, "say A\n", session="s")
+    assert [name for name, _, _ in names(home)] == ["s"]
+    result = chat(home, "say B\n", session="s", model="/other.gguf")
+    assert "you> say A\nassistant> A\n" in result.out
+    assert result.engine.requests[0].model.name == "/other.gguf"
+    assert len(result.engine.requests[0].lines) == 3
+
+
+def test_session_in_the_trash_is_refused(home):
+    """A name that is taken by a deleted conversation is told at once, not with the first question."""
+    chat(home, "say A\n/delete\n", session="s")
+    with pytest.raises(UnknownConversation, match="trash"):
+        chat(home, "", session="s")
+
+
+def test_model_is_loaded_before_the_first_question(home):
+    """The wait for the model comes before the prompt, and its notes are told."""
+    result = chat(home, "")
+    assert result.engine.calls[0] == "prepare starter"
+    assert "[localkv] starter on cpu" in result.err
+
+
+def test_failures_are_told_and_the_chat_goes_on(home):
+    """A turn that fails is a sentence; in a pipe the exit code tells if the last one failed."""
+    result = chat(home, "full\nsay A\n")
+    assert "200 tokens" in result.err
+    assert result.code == 0
+    assert chat(home, "full\n").code == 1
+    assert chat(home, "", source=Terminal("full\n")).code == 0
+
+
+def test_ctrl_c_stops_the_answer(home):
+    """Ctrl+C while an answer streams stops it, keeps it, and the chat goes on."""
+    runtime = CountingRuntime()
+    play = runtime.play
+
+    def playing(words, emit, same, cancelled):
+        if "wait" in words:
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return play(words, emit, same, cancelled)
+
+    runtime.play = playing
+    result = chat(home, "say Half wait\nsay Whole\n", runtime=runtime)
+    assert result.answers() == "Half\nWhole\n\n"
+    assert "/continue goes on" in result.err
+
+
+class Pressing(io.StringIO):
+    """Input in which Ctrl+C is pressed at the places of "^C"."""
+
+    def readline(self, size=-1):
+        line = super().readline(size)
+        if line == "^C\n":
+            raise KeyboardInterrupt
+        return line
+
+
+def test_ctrl_c_at_the_prompt(home):
+    """Once is a hint, twice in a row leaves; a message between them starts the count anew."""
+    result = chat(home, "", source=Pressing("^C\nsay A\n^C\n^C\nsay B\n"))
+    assert result.code == 130
+    assert [request.lines[-1].text for request in result.engine.requests] == ["say A"]
+    assert result.out.count("once more") == 2
+
+
+@pytest.mark.parametrize(("answer", "asked"), [("y", 1), ("n\nsay B\n/quit\ny", 2)])
+def test_quitting_asks_if_text_would_be_lost(home, answer, asked):
+    """With an answer that the database refuses, /quit asks; the answer was shown all the same, and the exit code is 1."""
+
+    def break_database(face):
+        def refuse(*_, **__):
+            raise NotWritable("the disk is full")
+
+        store = face.talk.store
+        face.ensure()
+        for name in ("ask", "begin_answer", "finish_answer", "checkpoint_answer"):
+            setattr(store, name, refuse)
+
+    result = chat(home, f"say A\n/quit\n{answer}\n", change=break_database)
+    assert result.answers().startswith("A\n")
+    assert "UNSAVED" in result.err
+    assert result.out.count("lose that text?") == asked
+    assert result.code == 1
+
+
+def test_quit(home):
+    """/quit leaves at once when everything is saved."""
+    result = chat(home, "say A\n/quit\nsay B\n")
+    assert result.code == 0
+    assert len(result.engine.requests) == 1

@@ -1,0 +1,117 @@
+"""The column of messages: heights, places, and that looking moves nothing."""
+
+import random
+
+from rich.style import Style
+
+from localkv.tui.pages import Entry, Pages
+from localkv.tui.rows import row
+
+
+def painted(calls):
+    """A painter whose rows name their message; real heights differ from every estimate."""
+
+    def paint(entry, width):
+        calls.append(entry.id)
+        return [row([(f"{entry.id}:{index}", Style())]) for index in range(int(entry.text))]
+
+    return paint
+
+
+def pages(heights, calls=None):
+    made = Pages(painted(calls if calls is not None else []))
+    made.resize(80, "theme")
+    made.load([Entry(str(index), "user", str(height)) for index, height in enumerate(heights)])
+    return made
+
+
+def view(made, y, rows):
+    return [made.row(y + index).text for index in range(rows)]
+
+
+def test_the_end_renders_only_what_is_seen():
+    """Opening 2,000 messages at the end renders a handful."""
+    calls = []
+    made = pages([7] * 2_000, calls)
+    y = made.settle_end(24)
+    assert view(made, y, 24)[-1] == "1999:6"
+    assert len(set(calls)) <= 5
+
+
+def test_settling_moves_nothing_that_is_seen():
+    """While one scrolls up through estimates, what was on screen moves exactly as far as one scrolled."""
+    source = random.Random(1)
+    made = pages([source.randrange(1, 40) for _ in range(300)])
+    y = made.settle_end(20)
+    before = view(made, y, 20)
+    for _ in range(2_000):
+        step = min(y, source.randrange(1, 19))
+        y = made.settle(y - step, 20)
+        after = view(made, y, 20)
+        if y > 0:
+            assert after[step:] == before[: 20 - step]
+        before = after
+        if y == 0:
+            break
+    assert before[0] == "0:0"
+
+
+def test_a_jump_into_the_unknown_lands():
+    """Jumping to the middle of estimates shows rows without gaps."""
+    made = pages([3, 50, 2] * 100)
+    y = made.settle(made.height // 2, 20)
+    shown = view(made, y, 20)
+    assert all(shown)
+    assert len(set(shown)) == 20
+
+
+def test_places_survive_another_width():
+    """A place is a message and a share of it."""
+    made = pages([10] * 50)
+    y = made.settle(200, 20)
+    place = made.place(y)
+    made.resize(40, "theme")
+    assert made.at(made.find(place))[0] == made.at(y)[0] or made.place(made.find(place))[0] == place[0]
+
+
+def test_put_replaces_and_appends():
+    """The same id is the same message; another id comes last."""
+    made = pages([2, 2])
+    made.put(Entry("1", "user", "5"))
+    made.put(Entry("2", "user", "1"))
+    made.settle_end(50)
+    assert made.height == 2 + 5 + 1
+    assert view(made, 0, 8) == ["0:0", "0:1", "1:0", "1:1", "1:2", "1:3", "1:4", "2:0"]
+
+
+def test_loading_again_keeps_what_is_known():
+    """The same messages in another list are not rendered again."""
+    calls = []
+    made = pages([4] * 30, calls)
+    made.settle_end(200)
+    calls.clear()
+    made.load([*made.entries, Entry("new", "user", "2")])
+    made.settle_end(200)
+    assert calls == ["new"]
+    assert made.height == 30 * 4 + 2
+
+
+def test_a_growing_message_is_rendered_once_for_each_state():
+    """What grows is not kept, and asking twice renders once."""
+    calls = []
+    made = pages([2], calls)
+    for height in (1, 2, 3):
+        made.put(Entry("g", "assistant", str(height), growing=True))
+        made.settle_end(10)
+        view(made, 0, 10)
+    assert calls.count("g") == 3
+
+
+def test_nothing_is_an_empty_column():
+    """No message, no rows, no error."""
+    made = pages([])
+    assert made.settle(5, 10) == 0
+    assert made.settle_end(10) == 0
+    assert made.height == 0
+    assert made.row(0).text == ""
+    assert made.place(3) == ("", 0.0)
