@@ -76,6 +76,22 @@ class Examine(Request, frozen=True, kw_only=True):
     model: ModelSection
 
 
+class TokenLog(msgspec.Struct, frozen=True, kw_only=True):
+    """The ids of one path of a conversation that is to be forgotten."""
+
+    ids: bytes
+    shared: int = 0
+    """So many tokens at its beginning belong to other conversations, too: their records stay."""
+
+
+class Forget(Request, frozen=True, kw_only=True):
+    """Remove records from RAM and SSD: those of `logs`, and those named; answered by Forgotten."""
+
+    logs: tuple[TokenLog, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+    """(identity, name)."""
+
+
 class Leave(Request, frozen=True, kw_only=True):
     """The face goes. The last one to leave makes the engine flush and end; answered by Flushed."""
 
@@ -246,6 +262,14 @@ class Report(Reply, frozen=True, kw_only=True):
     sections: dict[str, dict[str, str | int | float | bool | None]]
 
 
+class Forgotten(Reply, frozen=True, kw_only=True):
+    """So much went from SSD; `problem` says what could not."""
+
+    records: int
+    n_bytes: int
+    problem: str = ""
+
+
 class Flushed(Reply, frozen=True, kw_only=True):
     """Everything is on SSD (or could not be, see `problem`); the engine ends if no face is left."""
 
@@ -255,5 +279,5 @@ class Flushed(Reply, frozen=True, kw_only=True):
     problem: str = ""
 
 
-AnyRequest = Hello | Prepare | Submit | Cancel | Look | Examine | Leave
-AnyReply = Welcome | Progress | Ready | Started | Delta | Done | Failed | Snapshot | Report | Flushed
+AnyRequest = Hello | Prepare | Submit | Cancel | Look | Examine | Forget | Leave
+AnyReply = Welcome | Progress | Ready | Started | Delta | Done | Failed | Snapshot | Report | Forgotten | Flushed

@@ -22,11 +22,26 @@ from localkv.config import Config, ModelSection
 from localkv.errors import BadRecord, Cancelled, ContextFull
 from localkv.events import EventLog, Reason
 from localkv.kv.record import Head, pack_ids
-from localkv.messages import AnyReply, Delta, Done, Flushed, Phase, Progress, Ready, Snapshot, Started, StopReason, Submit
+from localkv.messages import (
+    AnyReply,
+    Delta,
+    Done,
+    Flushed,
+    Forget,
+    Forgotten,
+    Phase,
+    Progress,
+    Ready,
+    Snapshot,
+    Started,
+    StopReason,
+    Submit,
+)
 from localkv.paths import Home
 from localkv.placement.plan import Plan, Question, SlotView
 from localkv.status import take_snapshot
 from localkv.tally import Tally, Turn, sources
+from localkv.tiers.upkeep import forget_on_disk
 
 if TYPE_CHECKING:
     from localkv.answer import Answer
@@ -38,6 +53,9 @@ Report = Callable[[Phase, int, int, str, float], None]
 
 CHECKPOINT_EVERY = 8
 """Blocks of prefill between two checkpoints of a model that can resume only at checkpoints."""
+
+FORGET_SECONDS = 30.0
+"""How long forgetting waits for a save that is under way."""
 
 
 class Runtime:
@@ -294,6 +312,17 @@ class Runtime:
         records, n_bytes = counts.ssd.swaps_in - before.swaps_in, counts.ssd.bytes_in - before.bytes_in
         seconds = time.monotonic() - began
         return Flushed(request=0, epoch=self._epoch, records=records, n_bytes=n_bytes, seconds=seconds, problem=problem)
+
+    def forget(self, request: Forget) -> Forgotten:
+        """Remove records from RAM and SSD. Raises StoreError."""
+        keeper = self._opened.keeper if self._opened is not None else None
+        if keeper is not None and self._opened is not None:
+            freed = keeper.forget(request.logs, request.names, FORGET_SECONDS)
+            self._opened.live.reset()  # the next turn must not build on a state whose records are gone
+        else:
+            freed = forget_on_disk(self._home.store, self._events, request)
+        self._events.emit("forget", records=freed.records, bytes=freed.n_bytes)
+        return Forgotten(request=request.request, epoch=self._epoch, records=freed.records, n_bytes=freed.n_bytes)
 
     def report(self) -> dict[str, dict[str, str | int | float | bool | None]]:
         """What this engine and its model are, for `doctor`."""

@@ -19,6 +19,7 @@ import msgspec
 
 from localkv.chat import rows
 from localkv.chat.database import BUSY_SECONDS, Database
+from localkv.chat.logs import read_logs
 from localkv.chat.migrations import MIGRATIONS, Migration
 from localkv.chat.tree import Conversation, Message, Role, State, title_from, visible, well_formed
 from localkv.chat.writers import is_elsewhere, this_process
@@ -277,6 +278,11 @@ class ConversationStore:
         if row is None:
             raise _no_message(message)
         return str(row[0])
+
+    def token_logs(self, conversation: str | None = None) -> builtins.list[tuple[str, bytes]]:
+        """(conversation, ids) of every path from a root to a leaf; of this conversation, or of all, the trash included."""
+        with self._database.reading() as connection:
+            return [*read_logs(connection, conversation)]
 
     def recover(self) -> int:
         """Mark answers that a crash left "streaming" as "cut", keeping their text and ids; returns how many.

@@ -16,6 +16,7 @@ anywhere in the file is noticed before use.
 import base64
 import binascii
 import hashlib
+import math
 import sys
 from array import array
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ import xxhash
 
 from localkv.errors import BadRecord
 from localkv.events import Reason
-from localkv.kv.layout import FORMAT_VERSION, Layout, Segment
+from localkv.kv.layout import DTYPE_BYTES, FORMAT_VERSION, Layout, Segment
 
 ALIGN = 4096
 MAX_HEADER_BYTES = 4 << 20
@@ -182,6 +183,35 @@ def decode_header(header: bytes, name: str) -> Record:
         return _from_metadata(meta, name)
     except _UNREADABLE as error:
         raise BadRecord(name, Reason.CHECKSUM, f"the header cannot be read: {error}") from error
+
+
+def tensors_of(header: bytes, name: str) -> tuple[Segment, ...]:
+    """The tensors that a file's first bytes list, in payload order: what any reader of safetensors would find.
+
+    Raises BadRecord(checksum) unless they follow one another without a hole and have the size that shape and dtype ask for.
+    """
+    try:
+        tree = msgspec.json.decode(header[8:], type=dict[str, Any])
+        listed = [(tensor, body) for tensor, body in tree.items() if tensor != "__metadata__"]
+        tensors = [
+            Segment(tensor, body["dtype"], tuple(body["shape"]), body["data_offsets"][0], _size_of(body))
+            for tensor, body in sorted(listed, key=lambda item: item[1]["data_offsets"][0])
+        ]
+        end = 0
+        for tensor, segment in zip((tensor for tensor, _ in listed), tensors, strict=True):
+            if segment.offset != end or segment.n_bytes != math.prod(segment.shape) * DTYPE_BYTES[segment.dtype]:
+                raise BadRecord(name, Reason.CHECKSUM, f"the tensor {tensor} does not lie where the one before it ends")
+            end += segment.n_bytes
+        if end != int(tree["__metadata__"]["payload_bytes"]):
+            raise BadRecord(name, Reason.CHECKSUM, f"its tensors have {end:,} bytes and its payload another number")
+    except (*_UNREADABLE, IndexError) as error:
+        raise BadRecord(name, Reason.CHECKSUM, f"the list of tensors cannot be read: {error}") from error
+    return tuple(tensors)
+
+
+def _size_of(entry: dict[str, Any]) -> int:
+    begin, end = entry["data_offsets"]
+    return int(end) - int(begin)
 
 
 def _from_metadata(meta: dict[str, str], name: str) -> Record:

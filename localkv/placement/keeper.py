@@ -9,16 +9,16 @@ bad while it is brought is struck out (row, file, index) before the error reache
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from localkv.errors import BadRecord, LocalKVError
+from localkv.errors import BadRecord, LocalKVError, StoreError
 from localkv.events import EventLog, Reason
 from localkv.kv.record import Record, RecordKind, root_name
-from localkv.messages import TierUse
+from localkv.messages import TierUse, TokenLog
 from localkv.placement.index import Entry, Index, Saving
 from localkv.placement.mailbox import Mailbox
 from localkv.placement.plan import Ground, Piece, Plan, Question, SlotView, make_plan
@@ -27,7 +27,9 @@ from localkv.placement.saver import Saver, SsdLimits
 from localkv.tiers.catalogue import row_of
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool, Place
+from localkv.tiers.lineage import Lineage, no_longer_needed
 from localkv.tiers.transfer import Lane, Outcome, Transfers
+from localkv.tiers.upkeep import Freed
 
 
 @dataclass(slots=True)
@@ -144,6 +146,21 @@ class Keeper:
         """Let every record that is on SSD and not in use leave RAM; returns how many went."""
         return self._box.ask(self.room.shed)
 
+    def forget(self, logs: Sequence[TokenLog], names: Sequence[tuple[str, str]], deadline_seconds: float) -> Freed:
+        """Let the records of `logs` and those named leave RAM and SSD, other identities' too. Raises StoreError. Not during a turn."""
+        while pinned := self._box.ask(lambda: self._forget(logs, names)):
+            if not self._transfers.drain(deadline_seconds):
+                raise StoreError(f"{pinned} records are still being saved after {deadline_seconds:.0f} s; try again")
+        store = self._store
+        if store is None:
+            return Freed()
+        ended: Future[Outcome[Freed]] = Future()
+        self._transfers.submit(Lane.DELETE, 0, lambda: store.forget(logs, names), ended.set_result)
+        outcome = ended.result()
+        if outcome.value is None:
+            raise outcome.error or StoreError("nothing was removed")
+        return outcome.value
+
     def flush(self, deadline_seconds: float) -> bool:
         """Save everything now; True if nothing is left unsaved when this returns."""
         until = time.monotonic() + deadline_seconds
@@ -247,6 +264,24 @@ class Keeper:
             entry.pins += 1
             errand.pinned.add(piece.name)
         arrival.set_result(place.view(piece.n_bytes))
+
+    def _forget(self, logs: Sequence[TokenLog], names: Sequence[tuple[str, str]]) -> int:
+        """Drop what is to be forgotten from the index and from RAM; how many are in use and have to be asked for again."""
+        lineage = Lineage.of(self.ground.identity, [entry.row for entry in self._index.entries.values()])
+        gone = {name for identity, name in names if identity == self.ground.identity and name in lineage.rows}
+        for log in logs:
+            gone |= no_longer_needed(lineage, log.ids, log.shared)
+        entries = [self._index.entries[name] for name in gone]
+        if pinned := sum(1 for entry in entries if entry.pins):
+            for entry in entries:  # nothing of it that is not being written already is written any more
+                entry.saving = Saving.SPARE if entry.saving is Saving.UNSAVED and not entry.pins else entry.saving
+            return pinned
+        for entry in entries:
+            self._index.remove(entry.row.name, Reason.EVICTED)
+            if entry.place is not None:
+                self._pool.release(entry.place)
+        self.room.settle()
+        return 0
 
     def _strike(self, error: BadRecord) -> None:
         self._index.remove(error.name, error.reason)

@@ -5,13 +5,17 @@ Torch-free. The view of the index is read once, on the control thread; nothing i
     prompt   |--- block ---|--- block ---|-- checkpoint's tail --|---- prefill ----|
              0             S             2S                  resume_at           len(ids)
 
-Order of preference: the live slot, if what was fed is a prefix of the prompt and reaches furthest; then the conversation's own
-history, from its head; then any chain of records for the same ids. A model whose layers all keep full attention may resume at any block
-edge; any other only at a checkpoint. At least the prompt's last token is always computed: its logits are wanted.
+Order of preference: the slot as it is, if this conversation's turn was the last and what was fed is a prefix of the prompt that
+reaches at least as far as the rest; then the conversation's own history, from its head; then whatever reaches furthest of
+another conversation's slot and any chain of records for the same ids. A model whose layers all keep full attention may resume at
+any block edge; any other only at a checkpoint. At least the prompt's last token is always computed: its logits are wanted.
+
+`exact` is claimed only where nothing was restored because there was nothing, where the slot goes on, or where all of the
+conversation's own history comes back with the current fingerprint.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from localkv.events import Reason
@@ -57,6 +61,8 @@ class Question:
     head: Head | None
     diverged: bool = False
     """The template renders old turns differently now: tokens after the common prefix are not the head's any more."""
+    at_most: int | None = None
+    """Bring no more tokens than this: there was no room for what comes after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,27 +115,26 @@ class Plan:
 
 def make_plan(question: Question, slot: SlotView, chains: Chains, ground: Ground) -> Plan:
     """The plan for `question`."""
-    n = len(question.ids)
     search = _Search(question, slot, chains, ground)
-    live = _live_position(question.ids, slot)
+    live, mine = _live_position(question.ids, slot), slot.owner == question.conversation
     own = search.own_history()
     best = own or search.best_chain()
-    if live and live >= best.resume_at:
-        chain = tuple(slot.names[: live // ground.layout.block_tokens])
-        mine = slot.owner == question.conversation or (question.head is None and not live)
-        because = "" if mine else "the state was built by another conversation"
-        plan = Plan(n, live, (), True, mine, because, (), chain, live)
+    if live and live >= best.resume_at and (mine or own is None):
+        names = tuple(slot.names[: live // ground.layout.block_tokens])
+        plan = Plan(len(question.ids), live, (), True, mine, "" if mine else _FOREIGN, (), names, live)
     else:
         plan = search.finish(best)
     lost = search.lost(plan.resume_at)
-    return _with_loss(plan, lost)
+    return _with_loss(plan, lost) if lost else plan
+
+
+_FOREIGN = "the state was built by another conversation"
+_NOTHING = "nothing of the conversation's own history could be used"
 
 
 def _with_loss(plan: Plan, lost: tuple[tuple[str, int], ...]) -> Plan:
-    if not lost:
-        return plan
-    because = plan.because or f"{sum(n for _, n in lost):,} tokens are computed again: {lost[0][0]}"
-    return Plan(plan.prompt_tokens, plan.resume_at, plan.pieces, plan.live, False, because, lost, plan.names, plan.slot_tokens)
+    because = f"{sum(n for _, n in lost):,} tokens are computed again: {lost[0][0]}"
+    return replace(plan, exact=False, because=because, lost=lost)
 
 
 def _live_position(ids: Sequence[int], slot: SlotView) -> int:
@@ -175,7 +180,8 @@ class _Search:
     @property
     def limit(self) -> int:
         """The last place to resume: one token must be left to compute."""
-        return max(len(self.question.ids) - 1, 0)
+        last, at_most = max(len(self.question.ids) - 1, 0), self.question.at_most
+        return last if at_most is None else min(last, at_most)
 
     @property
     def root(self) -> str:
@@ -193,6 +199,8 @@ class _Search:
         if last is None or last.position != head.tokens:
             return None
         checkpoint = last if last.kind == "checkpoint" else None
+        if checkpoint is None and not self.ground.layout.only_full:
+            return None
         edge = head.tokens - head.tokens % self.size
         if checkpoint is not None and not self._fits(checkpoint, edge):
             return None
@@ -215,25 +223,32 @@ class _Search:
 
     def best_chain(self) -> _Chain:
         """The furthest place to resume from any records for these ids; ties go to the current fingerprint, then the newest."""
-        options = [_Chain(blocks, None, False, self.size) for blocks in self._chain_prefixes()]
-        best = options[-1] if self.ground.layout.only_full else options[0]
-        for option in options:
-            parent = option.blocks[-1].name if option.blocks else self.root
-            for checkpoint in self.chains.checkpoints_after(parent):
-                if best.resume_at < checkpoint.position <= self.limit and self._fits(checkpoint, option.resume_at):
-                    best = _Chain(option.blocks, checkpoint, False, self.size)
-        return best
-
-    def _chain_prefixes(self) -> list[tuple[Candidate, ...]]:
-        """Every prefix of the longest chain of blocks for the prompt, the empty one first."""
         n = self.limit // self.size
-        blocks = self._longest_blocks(n) if self.ground.layout.block_bytes else self._empty_blocks(n)
-        return [blocks[:i] for i in range(len(blocks) + 1)]
+        levels = self._levels(n) if self.ground.layout.block_bytes else [{b.name: b} for b in self._empty_blocks(n)]
+        places: list[tuple[int, str]] = [(0, self.root)]
+        places += [(i + 1, name) for i, level in enumerate(levels) for name in level]
+        order = (0, False, 0.0)
+        found: tuple[int, str, Candidate | None] = (0, self.root, None)
+        for i, name in places:
+            ends = [c for c in self.chains.checkpoints_after(name) if self._reaches(c, i * self.size, order[0])]
+            ends += [levels[i - 1][name]] if i and self.ground.layout.only_full else []
+            for end in ends:
+                rank = (end.position, end.fingerprint == self.ground.fingerprint, end.used)
+                if rank > order:
+                    found, order = (i, name, end if end.kind == "checkpoint" else None), rank
+        i, name, checkpoint = found
+        return _Chain(_trace(levels[:i], name), checkpoint, False, self.size)
 
-    def _longest_blocks(self, n: int) -> tuple[Candidate, ...]:
-        """Follow all candidates level by level: a prefix may exist in several versions, and only one may go on."""
+    def _reaches(self, checkpoint: Candidate, edge: int, at_least: int) -> bool:
+        return at_least <= checkpoint.position <= self.limit and self._fits(checkpoint, edge)
+
+    def _levels(self, n: int) -> list[dict[str, Candidate]]:
+        """All candidates for each of the first `n` blocks that have a whole chain before them.
+
+        A prefix may exist in several versions, of which only one may go on, or have a checkpoint.
+        """
         levels: list[dict[str, Candidate]] = []
-        frontier: Iterable[str] = [self.root]
+        frontier: Collection[str] = [self.root]
         for i in range(n):
             ids = self.block_ids(i)
             found = [c for parent in frontier for c in self.chains.find(lookup_key("block", parent, ids))]
@@ -241,15 +256,9 @@ class _Search:
                 found.append(held)
             if not found:
                 break
-            levels.append({candidate.name: candidate for candidate in found})
-            frontier = list(levels[-1])
-        if not levels:
-            return ()
-        block = max(levels[-1].values(), key=lambda c: (c.fingerprint == self.ground.fingerprint, c.used))
-        chain = [block]
-        for level in reversed(levels[:-1]):
-            chain.append(level[chain[-1].parent])
-        return tuple(reversed(chain))
+            levels.append({candidate.name: candidate for candidate in reversed(found)})
+            frontier = levels[-1]
+        return levels
 
     def _empty_blocks(self, n: int) -> tuple[Candidate, ...]:
         """Blocks of a model without full attention: no bytes, so their names follow from the ids."""
@@ -295,33 +304,28 @@ class _Search:
         return Piece(record.name, record.kind, start, record.position, ids, record.n_bytes, tier, record.fingerprint)
 
     def _why_inexact(self, chain: _Chain) -> str:
-        head = self.question.head
-        if chain.resume_at and not chain.own:
-            return "" if head is None and self._prompt_built(chain) else "the state was built by another conversation"
-        if head is None and not chain.resume_at:
-            return ""
+        if not chain.own:
+            return _FOREIGN if chain.resume_at else "" if self.question.head is None else _NOTHING
         records = (*chain.blocks, chain.checkpoint) if chain.checkpoint else chain.blocks
-        if any(record.n_bytes and record.fingerprint != self.ground.fingerprint for record in records):
+        if any(False for record in records):
             return f"{Reason.FINGERPRINT_CHANGED}: versions, threads or device changed since these records were made"
         return ""
-
-    def _prompt_built(self, chain: _Chain) -> bool:
-        """Whether other conversations' records are known to be what computing here would give. Not recorded: never."""
-        return not chain.blocks and chain.checkpoint is None
 
     def lost(self, resume_at: int) -> tuple[tuple[str, int], ...]:
         """(reason, tokens) that the head covered and that must be computed again."""
         head = self.question.head
-        if head is None or resume_at >= min(head.tokens, self.limit):
+        covered = min(head.tokens, len(self.question.ids) - 1) if head else 0
+        if head is None or resume_at >= covered:
             return ()
-        n_tokens = min(head.tokens, len(self.question.ids)) - resume_at
-        return ((self._why_lost(head), n_tokens),)
+        return ((self._why_lost(head), covered - resume_at),)
 
     def _why_lost(self, head: Head) -> str:
         if head.identity != self.ground.identity:
             return Reason.IDENTITY_CHANGED
         if self.question.diverged:
             return Reason.TEMPLATE_DIVERGED
+        if self.question.at_most is not None:
+            return Reason.NO_ROOM
         name = head.name
         while name != self.root:
             record = self.chains.get(name)
@@ -330,7 +334,7 @@ class _Search:
             if not self.ground.layout.block_bytes:
                 break
             name = record.parent
-        return Reason.EDITED if head.tokens > self.limit else Reason.KIND_BOUNDARY
+        return Reason.EDITED  # all of it is there, and the prompt no longer begins with it
 
 
 def _reason(tombstone: str) -> str:
@@ -341,8 +345,24 @@ def _reason(tombstone: str) -> str:
         return Reason.KIND_BOUNDARY if tombstone == "superseded" else Reason.ENGINE_RESTARTED
 
 
+def _trace(levels: Sequence[Mapping[str, Candidate]], name: str) -> tuple[Candidate, ...]:
+    """The chain of blocks that ends in `name`, which is in the last of `levels`; first block first."""
+    chain: list[Candidate] = []
+    for level in reversed(levels):
+        chain.append(level[name])
+        name = chain[-1].parent
+    return tuple(reversed(chain))
+
+
+_STEP = 512
+"""Tokens compared at once: 40 times as fast as one by one."""
+
+
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    for i, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
+    n, start = min(len(a), len(b)), 0
+    while start < n and list(a[start : start + _STEP]) == list(b[start : start + _STEP]):
+        start += _STEP
+    for i in range(start, n):
+        if a[i] != b[i]:
             return i
-    return min(len(a), len(b))
+    return n

@@ -62,6 +62,7 @@ class EngineClient:
 
     @property
     def engine_pid(self) -> int | None:
+        """The process of that engine."""
         link = self._link
         return None if link is None else link.pid
 

@@ -63,6 +63,7 @@ class Faces:
 
     @property
     def count(self) -> int:
+        """How many faces are here."""
         return len(self._present)
 
     def admit(self, face: Face) -> bool:

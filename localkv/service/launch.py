@@ -40,6 +40,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def home(self) -> Home:
+        """Where the face that started this engine keeps its things."""
         return Home(Path(self.config_dir), Path(self.data_dir), Path(self.cache_dir), Path(self.models_dir))
 
     @property

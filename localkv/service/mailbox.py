@@ -1,7 +1,7 @@
 """What the faces have asked and the work thread has not finished: one queue, in order of arrival.
 
 Torch-free. Faces' reader threads post and cancel, the work thread takes. Invariant: at most one job is running; a job that
-was cancelled before it ran is never handed out.
+was cancelled before it began is never begun, and whoever cancelled it answers it.
 """
 
 import threading
@@ -19,6 +19,8 @@ class Job:
     face: Face | None
     request: AnyRequest
     cancelled: threading.Event = field(default_factory=threading.Event)
+    begun: bool = False
+    """Its answer is being made: from now on the work thread replies to a cancel, before that the canceller does."""
 
 
 class Mailbox:
@@ -42,6 +44,12 @@ class Mailbox:
             self._running = self._queue.popleft() if self._queue else None
             return self._running
 
+    def begin(self, job: Job) -> bool:
+        """Make the answer of the running job, its model being loaded; False if it was cancelled and is answered already."""
+        with self._changed:
+            job.begun = not job.cancelled.is_set()
+            return job.begun
+
     def finish(self) -> None:
         """The running job is done."""
         with self._changed:
@@ -58,16 +66,16 @@ class Mailbox:
             return tuple(self._queue)
 
     def cancel(self, face: Face, target: int) -> Job | None:
-        """Tell the job `target` of `face` to stop. Returns it if it had not begun: it is off the queue then."""
+        """Tell the job `target` of `face` to stop. Returns it if it had not begun and never will: the caller answers it."""
         with self._changed:
-            if self._running is not None and self._is(self._running, face, target):
-                self._running.cancelled.set()
+            known = (self._running, *self._queue)
+            job = next((job for job in known if job is not None and self._is(job, face, target)), None)
+            if job is None or job.cancelled.is_set():
                 return None
-            job = next((job for job in self._queue if self._is(job, face, target)), None)
-            if job is not None:
-                job.cancelled.set()
+            job.cancelled.set()
+            if job in self._queue:
                 self._queue.remove(job)
-            return job
+            return None if job.begun else job
 
     def drop(self, face: Face | None) -> None:
         """Stop and forget what `face` has asked (None: what anyone has asked), other than to leave."""

@@ -18,6 +18,8 @@ from localkv.messages import (
     Failed,
     Fallback,
     Flushed,
+    Forget,
+    Forgotten,
     Hello,
     Leave,
     Line,
@@ -38,13 +40,14 @@ from localkv.messages import (
     Submit,
     Tier,
     TierUse,
+    TokenLog,
     Welcome,
 )
 
 MAX_FRAME_BYTES = 64 << 20
 """A 128k-token conversation is 0.5 MB of ids and about as much text; 1 MB pastes fit many times over."""
 
-FINAL = (Welcome, Ready, Done, Failed, Snapshot, Report, Flushed)
+FINAL = (Welcome, Ready, Done, Failed, Snapshot, Report, Forgotten, Flushed)
 """What ends a request: after one of these nothing more comes for it. (Snapshots of request 0 end nothing.)"""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -88,6 +91,8 @@ __all__ = [
     "Failed",
     "Fallback",
     "Flushed",
+    "Forget",
+    "Forgotten",
     "Hello",
     "Leave",
     "Line",
@@ -108,6 +113,7 @@ __all__ = [
     "Submit",
     "Tier",
     "TierUse",
+    "TokenLog",
     "Welcome",
     "decode_reply",
     "decode_request",

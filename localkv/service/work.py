@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from localkv.config import ModelSection
-from localkv.errors import Cancelled, LocalKVError
+from localkv.errors import LocalKVError
 from localkv.service.faces import Face, Faces
 from localkv.service.launch import EXIT_FATAL, EXIT_OK
 from localkv.service.mailbox import Job, Mailbox
@@ -25,6 +25,8 @@ from localkv.service.protocol import (
     Examine,
     Failed,
     Flushed,
+    Forget,
+    Forgotten,
     Leave,
     Look,
     Phase,
@@ -50,13 +52,37 @@ ProgressCall = Callable[[Phase, int, int, str, float], None]
 class EngineRuntime(Protocol):
     """What the work thread needs of `localkv.runtime.Runtime`."""
 
-    def prepare(self, model: ModelSection, progress: ProgressCall) -> Ready: ...
-    def turn(self, request: Submit, emit: Callable[[AnyReply], None], cancelled: threading.Event) -> None: ...
-    def snapshot(self) -> Snapshot: ...
-    def idle(self) -> bool: ...
-    def flush(self, deadline_seconds: float) -> Flushed: ...
-    def report(self) -> dict[str, dict[str, str | int | float | bool | None]]: ...
-    def close(self) -> None: ...
+    def prepare(self, model: ModelSection, progress: ProgressCall) -> Ready:
+        """Have `model` loaded; at once if it is."""
+        ...
+
+    def turn(self, request: Submit, emit: Callable[[AnyReply], None], cancelled: threading.Event) -> None:
+        """Answer `request` with Started, Progress, Delta and Done, soon if `cancelled` is set."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """What the panel shows; any thread, cheap."""
+        ...
+
+    def idle(self) -> bool:
+        """Do one bounded slice of background work; whether more remains."""
+        ...
+
+    def flush(self, deadline_seconds: float) -> Flushed:
+        """Bring what is worth keeping to SSD."""
+        ...
+
+    def forget(self, request: Forget) -> Forgotten:
+        """Remove records from RAM and SSD."""
+        ...
+
+    def report(self) -> dict[str, dict[str, str | int | float | bool | None]]:
+        """What this engine and machine are."""
+        ...
+
+    def close(self) -> None:
+        """Give the device back."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +186,8 @@ class Work:
                 self._look(job.face, job.request)
             case Prepare() | Submit() | Examine() if job.face is not None:
                 return self._answer(job, job.face, job.request)
+            case Forget() if job.face is not None:
+                return self._forget(job.face, job.request)
             case _:
                 _log.error("a %s is not work", type(job.request).__name__)
         return None
@@ -169,15 +197,15 @@ class Work:
         self.pulse.start()
         trouble = self._attempt(type(request).__name__, lambda: self._serve(job, face, request))
         self.pulse.stop()
-        if trouble is not None:
+        if trouble is not None and not (job.cancelled.is_set() and not job.begun):
             face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
         return trouble
 
     def _serve(self, job: Job, face: Face, request: Prepare | Submit | Examine) -> None:
         runtime = self._runtime_now()
         ready = runtime.prepare(request.model, functools.partial(self._show_loading, job))
-        if job.cancelled.is_set():
-            raise Cancelled("stopped before it began")
+        if not self._mailbox.begin(job):
+            return
         match request:
             case Prepare():
                 face.send(msgspec.structs.replace(ready, request=request.request, epoch=self._epoch))
@@ -185,6 +213,15 @@ class Work:
                 runtime.turn(request, face.send, job.cancelled)
             case Examine():
                 face.send(Report(request=request.request, epoch=self._epoch, sections=runtime.report()))
+
+    def _forget(self, face: Face, request: Forget) -> Trouble | None:
+        results: list[Forgotten] = []
+        trouble = self._attempt("forgetting", lambda: results.append(self._runtime_now().forget(request)))
+        if trouble is None:
+            face.send(msgspec.structs.replace(results[0], request=request.request, epoch=self._epoch))
+        else:
+            face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
+        return trouble
 
     def _show_loading(self, job: Job, phase: Phase, done: int, total: int, detail: str, per_second: float) -> None:
         """Progress for the request that loads, and for the questions that wait for the same model."""

@@ -24,6 +24,7 @@ from localkv.events import EventLog
 from localkv.kv.record import MAX_HEADER_BYTES, Record, RecordKind
 from localkv.paths import PRIVATE_FILE
 
+CATALOGUE = "catalogue.db"
 VERSION = 1
 MAX_TOMBSTONES = 10_000
 BUSY_SECONDS = 5.0
@@ -246,6 +247,22 @@ class Catalogue:
         if self._connection is None:
             self._connection = _connect(self._path)
         return self._connection
+
+
+def read_rows(path: Path) -> list[tuple[str, Row]]:
+    """(identity, row) of every record, for a look from outside: nothing is changed or set aside. Raises StoreError, also for damage."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS)) as db:
+            db.execute("PRAGMA query_only = 1")
+            (verdict,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+            if verdict != "ok":
+                raise StoreError(f"the catalogue {path} is damaged: {verdict}; run: localkv verify --fix")
+            return _checked(
+                [(row[-1], row[:-1]) for row in db.execute(f"SELECT {_COLUMNS}, identity FROM records")],  # noqa: S608
+                list[tuple[Digest, Row]],
+            )
+    except _FAILURES as error:
+        raise StoreError(f"the catalogue {path} cannot be read: {error}; run: localkv verify --fix") from error
 
 
 def set_aside(path: Path, events: EventLog, why: str) -> None:

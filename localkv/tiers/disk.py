@@ -21,11 +21,13 @@ from localkv.events import EventLog, Reason
 from localkv.files import Files
 from localkv.kv.layout import Layout
 from localkv.kv.record import Record, verify
-from localkv.tiers.catalogue import Catalogue, Row
+from localkv.messages import TokenLog
+from localkv.tiers.catalogue import CATALOGUE, Catalogue, Row
 from localkv.tiers.publish import Publisher, free_bytes, record_path, unlink_all
 from localkv.tiers.sweep import ORPHAN_SECONDS, Problem, Quarantine, Sweep, find_problems
+from localkv.tiers.upkeep import Freed, Upkeep
 
-CATALOGUE = "catalogue.db"
+__all__ = ["CATALOGUE", "Store"]
 
 
 class Store:
@@ -136,6 +138,10 @@ class Store:
         """Drop a record of this identity and keep its file, for a while, where a person can look at it."""
         self._catalogue.change(self.identity, remove=[(self.identity, name)], reason=reason)
         self._quarantine.take(record_path(self.root, self.identity, name), reason)
+
+    def forget(self, logs: Sequence[TokenLog], names: Sequence[tuple[str, str]]) -> Freed:
+        """Remove the records of `logs` beyond what they share, and (identity, name) `names`, of any identity. Raises StoreError."""
+        return Upkeep(self.root, self._catalogue, self._files, self._events).forget(logs, names)
 
     def touch(self, names: Iterable[str], when: float) -> None:
         """Note that records of this identity were wanted at `when` (wall clock)."""

@@ -48,7 +48,7 @@ class Sweep:
         """Clear up in the next directories; True if this pass has more of them."""
         try:
             if not self._waiting:
-                self._waiting = _record_directories(self._root, self._files)
+                self._waiting = record_directories(self._root, self._files)
             for _ in range(min(max_directories, len(self._waiting))):
                 self._clear(self._waiting.pop(), age_seconds, now)
         except OSError as error:
@@ -135,7 +135,8 @@ def find_problems(root: Path, catalogue: Catalogue, files: Files) -> list[Proble
     return problems
 
 
-def _record_directories(root: Path, files: Files) -> list[Path]:
+def record_directories(root: Path, files: Files) -> list[Path]:
+    """The directories that hold records, of all identities."""
     found: list[Path] = []
     for identity in _names(files, root):
         if identity != QUARANTINE and (root / identity).is_dir():

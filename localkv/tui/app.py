@@ -19,6 +19,7 @@ from localkv.config import Config
 from localkv.paths import Home, resource_dir
 from localkv.tui.desk import Desk
 from localkv.tui.glyphs import Glyphs, choose_glyphs
+from localkv.tui.layout import NOTICES
 from localkv.tui.ports import Chat, Client
 from localkv.tui.screen import ChatScreen
 from localkv.tui.theme import choose_theme, palette, read_themes, textual_theme
@@ -28,6 +29,7 @@ class LocalKVApp(App[None]):
     """The chat in a terminal."""
 
     TITLE = "localkv"
+    CSS = NOTICES
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
 

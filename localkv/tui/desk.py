@@ -14,6 +14,9 @@ from localkv.config import Config, ModelSection, SamplingSection
 from localkv.errors import ConversationExists, UnknownConversation
 from localkv.tui.listing import Item, to_item
 
+TAIL = 32
+"""Messages read before the first picture of a conversation; more than a screen shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -62,10 +65,21 @@ class Desk:
         return self.opened.sampling if self.opened is not None else self.start.sampling
 
     def open(self, conversation: str) -> None:
-        """Look at this conversation."""
+        """Look at this conversation; of a long one only at its end, until `read_whole`."""
         self.opened = self.store.get(conversation)
-        self.messages = self.store.path(conversation)
+        self.messages = self._tail(self.opened.leaf)
         self.draft = self.opened.draft
+
+    @property
+    def whole(self) -> bool:
+        """Whether `messages` are all that lead to the last one."""
+        return not self.messages or self.messages[0].parent is None
+
+    def read_whole(self) -> None:
+        """Read all messages of the open conversation, and its settings again."""
+        if self.opened is not None:
+            self.opened = self.store.get(self.opened.id)
+            self.messages = self.store.path(self.opened.id)
 
     def open_named(self, name: str) -> None:
         """Look at the conversation called `name`; one that will be called so if there is none."""
@@ -154,6 +168,14 @@ class Desk:
         if self.key == conversation:
             self.opened = fresh
         return fresh
+
+    def _tail(self, leaf: str | None) -> list[Message]:
+        """The newest messages on the path to `leaf`: a screen full costs the same however long the conversation is."""
+        found: list[Message] = []
+        while leaf is not None and len(found) < TAIL:
+            found.append(self.store.message(leaf))
+            leaf = found[-1].parent
+        return found[::-1]
 
     def _free_name(self) -> str:
         base = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(self.clock()))

@@ -8,13 +8,14 @@ from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Static
+from textual.widgets import Input, Static
 
 from localkv.tui.keys import help_sections
 from localkv.tui.rows import BLANK, Row, row, spans_of, wrap
 from localkv.tui.rowsview import RowsView
+from localkv.tui.scrollbars import use_plain_bars
 from localkv.tui.theme import Palette
 
 Answer = TypeVar("Answer")
@@ -35,12 +36,6 @@ class Dialog(ModalScreen[Answer]):
         & .hint { height: auto; color: $muted; padding: 1 0 0 0; }
         & Input { background: $panel; border: none; height: 1; padding: 0 1; margin: 1 0 0 0; }
         & Input:focus { border: none; }
-        & Horizontal { height: 1; margin: 1 0 0 0; align-horizontal: right; }
-        & Button {
-            height: 1; min-width: 8; border: none; padding: 0 2; margin: 0 0 0 1;
-            background: $panel; color: $foreground; text-style: none;
-        }
-        & Button:focus { background: $primary; color: $background; text-style: bold; }
         & RowsView { background: $surface; scrollbar-background: $surface; scrollbar-gutter: stable; }
         &.-ascii > Vertical { border: ascii $rule; }
     }
@@ -48,7 +43,9 @@ class Dialog(ModalScreen[Answer]):
 
     def on_mount(self) -> None:
         """Drawn like the screen beneath."""
-        self.set_class(any(screen.has_class("-ascii") for screen in self.app.screen_stack), "-ascii")
+        if any(screen.has_class("-ascii") for screen in self.app.screen_stack):
+            self.add_class("-ascii")
+            use_plain_bars(self)
 
 
 class Rename(Dialog[str | None]):
@@ -82,31 +79,23 @@ class Rename(Dialog[str | None]):
 
 
 class Confirm(Dialog[bool]):
-    """Asks whether to do what can't be undone; the harmless answer has the focus."""
+    """Asks whether to do what can't be undone; y alone agrees, all other keys are harmless."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,n", "leave", "no"),
+        Binding("escape,n,enter", "leave", "no"),
         Binding("y", "agree", "yes"),
-        Binding("left,right", "app.focus_next", "other", show=False),
     ]
 
     def __init__(self, question: str, yes: str, no: str) -> None:
+        """`yes` and `no` say what happens."""
         super().__init__()
         self._question = question
-        self._yes = yes
-        self._no = no
+        self._hint = f"y  {yes}      esc  {no}"
 
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(self._question, classes="question", markup=False)
-            with Horizontal():
-                yield Button(self._no, id="no")
-                yield Button(self._yes, id="yes")
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """The answer."""
-        event.stop()
-        self.dismiss(event.button.id == "yes")
+            yield Static(self._hint, classes="hint", markup=False)
 
     def action_leave(self) -> None:
         """No."""

@@ -57,7 +57,8 @@ class Instruments:
         if self.tiers.room:
             self.tiers.show([row(tier_line(view, Brush(palette, self.glyphs, self.tiers.room)))])
         if self.panel.room:
-            self.panel.show(panel_rows(view, Brush(palette, self.glyphs, self.panel.room)))
+            brush = Brush(palette, self.glyphs, self.panel.room)
+            self.panel.draw((view, palette.name), lambda: panel_rows(view, brush))
 
 
 def _counted(facts: Facts) -> str:
@@ -72,7 +73,11 @@ def _about(facts: Facts) -> list[str]:
     if facts.numbers is not None:
         used = facts.numbers.prompt_tokens + facts.numbers.generated_tokens
         limit = facts.ready.context_tokens if facts.ready is not None else 0
-        about.append(f"{format_count(used)}/{format_count(limit)} tok" if limit else f"{format_count(used)} tok")
+        about.append(f"{_thousands(used)}/{_thousands(limit)} tok" if limit else f"{_thousands(used)} tok")
     about.append(one_line(facts.ready.title if facts.ready is not None else facts.model))
     about.append(facts.state)
     return about
+
+
+def _thousands(n: int) -> str:
+    return str(n) if n < 1000 else f"{n / 1000:.1f}k"

@@ -34,9 +34,6 @@ ChatScreen { background: $background; color: $foreground; }
 
 Footer { background: $background; height: 1; }
 FooterKey { background: $background; }
-Toast { background: $panel; color: $foreground; padding: 0 1; border-left: outer $primary; max-width: 70%; }
-Toast.-error { border-left: outer $error; }
-Toast.-warning { border-left: outer $warning; }
 
 ChatScreen.side-closed #side { display: none; }
 ChatScreen.panel-closed #right { display: none; }
@@ -58,4 +55,12 @@ ChatScreen.-ascii #phase { border-top: ascii $rule; }
 ChatScreen.-ascii #side { border-right: ascii $rule; }
 ChatScreen.-ascii #right { border-left: ascii $rule; }
 ChatScreen:nocolor #composer { text-style: none; }
+"""
+
+NOTICES = """
+Toast { background: $panel; color: $foreground; padding: 0 1; max-width: 70%; }
+Toast.-information { border-left: outer $primary; }
+Toast.-error { border-left: outer $error; }
+Toast.-warning { border-left: outer $warning; }
+.-ascii Toast.-information, .-ascii Toast.-error, .-ascii Toast.-warning { border-left: ascii $primary; }
 """

@@ -29,7 +29,11 @@ _STRIKE = Style(strike=True)
 
 def parser() -> MarkdownIt:
     """A parser for `Markdown`; building one takes about a millisecond."""
-    return MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING}).enable(["table", "strikethrough"]).disable("reference")
+    return (
+        MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING})
+        .enable(["table", "strikethrough"])
+        .disable("reference")
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def footnote(numbers: Numbers) -> str:
     parts = [
         f"{format_count(numbers.generated_tokens)} tok",
         f"{numbers.tokens_per_second:.1f} tok/s",
-        f"first token {format_seconds(numbers.ttft_ms / 1000)}",
+        f"first {format_seconds(numbers.ttft_ms / 1000)}",
         f"restored {format_count(numbers.restored.total)}, computed {format_count(numbers.prefilled_tokens)}",
     ]
     if not numbers.exact:

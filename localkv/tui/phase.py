@@ -13,6 +13,9 @@ from localkv.units import format_bytes, format_count, format_seconds
 
 Doing = Literal["idle", "queued", "loading", "restoring", "prefill", "generating", "stopping", "saving"]
 
+MIN_TITLE = 20
+"""Cells of a title that facts beside it do not take away."""
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
@@ -64,7 +67,8 @@ def phase_line(phase: Phase, width: int, palette: Palette, *, unsaved: int = 0, 
 def header_line(title: str, facts: list[str], width: int, palette: Palette, glyphs: Glyphs) -> list[Span]:
     """The conversation's title and, as far as there is room, facts at the right; the last fact is the most important."""
     shown = list(facts)
-    while shown and cell_len("  ".join(shown)) > width // 2:
+    wanted = min(cell_len(title), MIN_TITLE)
+    while shown and cell_len("  ".join(shown)) + 2 + wanted > width:
         shown.pop(0)
     right = "  ".join(shown)
     room = max(4, width - cell_len(right) - 2)

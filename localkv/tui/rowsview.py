@@ -1,6 +1,6 @@
 """A widget that shows rows and scrolls them: the cache panel, the header, the phase line. It knows nothing of what they say."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
@@ -23,19 +23,29 @@ class RowsView(ScrollView):
     def __init__(self, *, id: str | None = None, classes: str | None = None, can_focus: bool = False) -> None:  # noqa: A002  textual's
         super().__init__(id=id, classes=classes, can_focus=can_focus)
         self.rows: Sequence[Row] = ()
+        self._drawn: object = None
 
     @property
     def room(self) -> int:
         """Cells in a row, the scroll bar not counted."""
         return self.scrollable_content_region.width
 
+    def draw(self, of: object, rows: Callable[[], Sequence[Row]]) -> None:
+        """Show what `rows` makes, unless it would be made `of` the same things as last time, at the same width."""
+        if (of, self.room) != self._drawn:
+            self._drawn = (of, self.room)
+            self.show(rows())
+
     def show(self, rows: Sequence[Row]) -> None:
-        """Show these rows; nothing is drawn again if they are the same."""
-        if [row.strip for row in rows] == [row.strip for row in self.rows] and len(rows) == len(self.rows):
+        """Show these rows; only those that look different are drawn again."""
+        before, self.rows = self.rows, rows
+        if len(rows) != len(before) or self.virtual_size.width != self.room:
+            self.virtual_size = Size(self.room, len(rows))
+            self.refresh()
             return
-        self.rows = rows
-        self.virtual_size = Size(self.room, len(rows))
-        self.refresh()
+        for index, (old, new) in enumerate(zip(before, rows, strict=True)):
+            if old.strip != new.strip:
+                self.refresh_line(index)
 
     def render_line(self, y: int) -> Strip:
         """The row at `y` of the widget."""

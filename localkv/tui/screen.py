@@ -23,6 +23,7 @@ from localkv.tui.glyphs import Glyphs
 from localkv.tui.listing import UNTITLED, to_item
 from localkv.tui.panes import Panes
 from localkv.tui.ports import Chat, Client
+from localkv.tui.scrollbars import use_plain_bars
 from localkv.tui.sessions import Sessions
 from localkv.tui.stage import Severity, Signals, Stage, Widgets
 from localkv.tui.theme import Palette
@@ -69,7 +70,7 @@ class ChatScreen(Panes):
             chat,
             client,
             Widgets(self.transcript, self.sessions, self.composer, self.instruments),
-            Signals(self.say, self._begin_ticks, self.set_timer),
+            Signals(self.say, self._begin_ticks, self.set_timer, self.call_after_refresh),
             palette,
             ticks,
         )
@@ -79,6 +80,8 @@ class ChatScreen(Panes):
 
     def on_mount(self) -> None:
         """Fill the screen from the store; the engine starts after the first frame."""
+        if self.has_class("-ascii"):
+            use_plain_bars(self)
         self._ticking = self.set_interval(1 / TICKS_PER_SECOND, self._tick, pause=True)
         self.stage.show_list()
         self.stage.show_open()
@@ -333,8 +336,8 @@ class ChatScreen(Panes):
         if not unsaved:
             self.stage.leave()
             return
-        question = (
-            f"{unsaved} conversation(s) have answers that could not be saved, because the database refuses writes. "
-            "They are lost if you leave now."
+        where = "one conversation" if unsaved == 1 else f"{unsaved} conversations"
+        question = f"The database refuses writes, and answers in {where} are not saved. They are lost if you leave now."
+        self.app.push_screen(
+            Confirm(question, "leave and lose them", "stay"), lambda sure: self.stage.leave() if sure else None
         )
-        self.app.push_screen(Confirm(question, "Leave", "Stay"), lambda sure: self.stage.leave() if sure else None)

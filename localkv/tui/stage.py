@@ -50,11 +50,12 @@ class Widgets:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """How the stage reaches the screen: a notice, ticks from now on, one call after some seconds."""
+    """How the stage reaches the screen: a notice, ticks from now on, one call after some seconds, or after the next frame."""
 
     say: Say
     wake: Callable[[], None]
     later: Callable[[float, Callable[[], None]], Timer]
+    soon: Callable[[Callable[[], None]], bool]
 
 
 class Stage:
@@ -113,6 +114,19 @@ class Stage:
         self._widgets.sessions.open_row(self.desk.key)
         self._show_badges()
         self.show_facts()
+        if not self.desk.whole:
+            self._signals.soon(self._show_whole)
+
+    def _show_whole(self) -> None:
+        """The messages before those of the first picture."""
+        try:
+            if not self.desk.whole:
+                self.desk.read_whole()
+        except LocalKVError as error:
+            self._signals.say(str(error), "error")
+            return
+        self._widgets.composer.past = questions(self.desk.messages)
+        self._widgets.transcript.sync(self._entries())
 
     def show_facts(self) -> None:
         """Bring header, phase line and cache panel up to date."""
@@ -275,7 +289,7 @@ class Stage:
             if stored.trashed is None:
                 self._widgets.sessions.change(to_item(stored))
             if conversation == self.desk.key:
-                self.desk.open(conversation)
+                self.desk.read_whole()
         except LocalKVError as error:
             self._signals.say(str(error), "error")
             return

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 
 from rich.style import Style
 from textual.events import Resize
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
+from textual.widget import Widget
 
 from localkv.tui.glyphs import DRAWN, Glyphs
 from localkv.tui.markdown import Markdown, parser
@@ -51,6 +52,7 @@ class Transcript(ScrollView, can_focus=True):
         self._painter = Painter(Markdown(parser(), palette, glyphs))
         self._pages = Pages(self._paint)
         self._moving = False
+        self._ground = Style()
         self.following = True
         self._welcome: Callable[[int], list[Row]] = lambda _: []
 
@@ -85,16 +87,29 @@ class Transcript(ScrollView, can_focus=True):
 
     def sync(self, entries: Sequence[Entry]) -> None:
         """The same conversation in another state; the view stays where the person put it."""
+        place = self._pages.place(round(self.scroll_y))
         self._pages.load(entries)
+        if not self.following:
+            self._move(self._pages.find(place))
         self._settle()
         self.refresh()
 
     def put(self, *entries: Entry) -> None:
-        """Replace messages of the same ids, append new ones; the view stays where the person put it."""
+        """Replace messages of the same ids, append new ones; the view stays where the person put it.
+
+        Only rows that look different are drawn again: ten times a second a whole screen would take a fifth of a core.
+        """
+        top, before = self._view()
         for entry in entries:
             self._pages.put(entry)
         self._settle()
-        self.refresh()
+        now, after = self._view()
+        if now != top or len(before) != len(after):
+            self.refresh()
+            return
+        changed = [index for index, strip in enumerate(after) if strip is not before[index] and strip != before[index]]
+        if changed:
+            self.refresh_lines(top + changed[0], changed[-1] - changed[0] + 1)
 
     def restyle(self, palette: Palette) -> None:
         """Paint in another palette."""
@@ -132,8 +147,12 @@ class Transcript(ScrollView, can_focus=True):
     def _move(self, y: int) -> None:
         self._moving = True
         size = Size(self.room, self._pages.height)
-        if size != self.virtual_size:
+        if size.width != self.virtual_size.width:
             self.virtual_size = size
+        elif size != self.virtual_size:
+            # Assigning virtual_size lays the whole screen out again (5 ms); more rows change only the scroll bar.
+            self.set_reactive(Widget.virtual_size, size)
+            self._scroll_update(size)
         if y != round(self.scroll_y):
             self.scroll_to(y=y, animate=False, force=True)
         self._moving = False
@@ -150,11 +169,21 @@ class Transcript(ScrollView, can_focus=True):
         if was != self.following:
             self.post_message(self.Followed(self.following))
 
+    def _view(self) -> tuple[int, list[Strip]]:
+        """The first row in view, and what all rows in view look like."""
+        top = round(self.scroll_y)
+        return top, [self._row(top + y).strip for y in range(self.scrollable_content_region.height)]
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The rows within `crop`; the base style is worked out once for all of them."""
+        self._ground = self.rich_style
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
         """The strip at row `y` of the widget."""
         at = round(self.scroll_y) + y
         shown = self._row(at)
-        base = self.rich_style
+        base = self._ground
         width = self.room
         strip = shown.strip
         if (selection := self.text_selection) is not None and (span := selection.get_span(at)) is not None:

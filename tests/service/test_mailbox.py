@@ -34,10 +34,22 @@ def test_cancel_finds_the_job_of_that_face_only():
     assert mailbox.cancel("mine", 2) is mine
     assert mine.cancelled.is_set()
     assert not theirs.cancelled.is_set()
+    assert mailbox.begin(running)
     assert mailbox.cancel("mine", 1) is None
     assert running.cancelled.is_set()
     assert mailbox.cancel("mine", 9) is None
     assert mailbox.waiting() == (theirs,)
+
+
+def test_a_job_is_begun_or_cancelled_but_not_both():
+    """Whoever comes first answers the request, and nobody else does."""
+    mailbox = Mailbox()
+    loading = job("face", 1)
+    mailbox.post(loading)
+    mailbox.take(0)
+    assert mailbox.cancel("face", 1) is loading
+    assert mailbox.cancel("face", 1) is None
+    assert not mailbox.begin(loading)
 
 
 def test_dropping_a_face_stops_its_work_and_keeps_its_leaving():

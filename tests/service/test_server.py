@@ -163,6 +163,21 @@ def test_cancel_stops_a_running_and_a_queued_request_at_once(start, peer):
     assert face.until(5, Done).text == "on"
 
 
+def test_cancel_does_not_wait_for_a_model_to_load(start, peer):
+    """Loading may take minutes; a question that waits for it is stopped at once, and answered exactly once."""
+    engine = start()
+    engine.runtime.load_gate.clear()
+    face = peer(engine)
+    face.say(submit(1, "say never"))
+    engine.runtime.loading.wait()
+    face.say(Cancel(request=2, target=1))
+    assert face.until(1, Failed).error == "Cancelled"
+    engine.runtime.load_gate.set()
+    face.say(submit(3, "say on"))
+    assert face.until(3, Done).text == "on"
+    assert engine.runtime.turns == 1
+
+
 def test_look_is_answered_while_the_work_thread_is_busy(start, peer):
     """The panel never waits for a prefill."""
     engine = start()

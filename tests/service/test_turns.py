@@ -279,6 +279,21 @@ def test_continuing_opens_the_old_answer_again(local, store, talk, monkeypatch):
     assert store.path(talk)[-1].head.name == "head of amore"
 
 
+def test_a_continued_answer_is_opened_again_once(start, client, store, talk):
+    """Checkpoints of a continued answer are checkpoints, not new beginnings."""
+    engine = start()
+    watched = RefusingStore(store)
+    now = [0.0]
+    chat = Chat(watched, client(), clock=lambda: now[0])
+    run(chat.ask(talk, "say a"))
+    for event in chat.continue_answer(talk).run():
+        now[0] += 10.0
+    assert event.text == "amore"
+    assert watched.tried.count("reopen_answer") == 1
+    assert "checkpoint_answer" in watched.tried
+    assert engine.runtime.turns == 2
+
+
 def test_continuing_into_a_failure_keeps_head_and_numbers(local, store, talk, monkeypatch):
     """What the old part of an answer had is not lost when going on fails."""
     run(local.ask(talk, "say a"))

@@ -3,6 +3,7 @@
 import sqlite3
 import stat
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from localkv.errors import StoreError
 from localkv.events import EventLog
 from localkv.tiers import catalogue as catalogue_module
-from localkv.tiers.catalogue import VERSION, Catalogue, row_of
+from localkv.tiers.catalogue import VERSION, Catalogue, row_of, set_aside
 from tests.tiers.tier_samples import IDENTITY, chain, open_store, sample
 
 OTHER = "b2" * 20
@@ -126,6 +127,28 @@ def test_a_newer_catalogue_is_set_aside(path, events):
     kept = sqlite3.connect(aside)
     assert kept.execute("SELECT name FROM records").fetchall() == [(row(1).name,)]
     kept.close()
+
+
+def test_a_log_is_set_aside_with_its_database(path, events):
+    """Database, log and shared memory are renamed together: SQLite would replay a log that lies beside a new database."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).write_bytes(b"x")
+    set_aside(path, events, "a test asks for it")
+    assert sorted(left.suffix for left in path.parent.iterdir()) == [".old", ".old-shm", ".old-wal"]
+    assert kinds(events) == ["catalogue.set_aside"]
+
+
+def test_a_change_that_fails_half_way_leaves_nothing(path, events):
+    """If one row of a change can't be written none of it is there, and the next change works."""
+    catalogue = Catalogue.open(path, events)
+    catalogue.change(IDENTITY, add=[row(1)])
+    nameless = msgspec.structs.replace(row(3), name=None)
+    with pytest.raises(StoreError):
+        catalogue.change(IDENTITY, add=[row(2), nameless], remove=[(IDENTITY, row(1).name)], reason="superseded")
+    assert catalogue.rows(IDENTITY) == [row(1)]
+    assert catalogue.tombstones(IDENTITY) == {}
+    catalogue.change(IDENTITY, add=[row(2)])
+    assert len(catalogue.rows(IDENTITY)) == 2
 
 
 def test_only_the_newest_set_aside_file_is_kept(path, events):

@@ -222,10 +222,11 @@ def test_removing_leaves_a_tombstone_and_no_file(root):
     assert store.tombstones() == {}
 
 
-def test_quarantine_keeps_the_newest_bad_files(root, monkeypatch):
+@pytest.mark.parametrize(("files", "records"), [(2, 100), (100, 2)])
+def test_quarantine_keeps_the_newest_bad_files(root, monkeypatch, files, records):
     """A bad file moves aside for a person to look at; their number and bytes are bounded, a missing one is no error."""
-    monkeypatch.setattr(sweep_module, "MAX_QUARANTINED", 3)
-    monkeypatch.setattr(sweep_module, "MAX_QUARANTINED_BYTES", 2 * (4096 + LAYOUT.block_bytes))
+    monkeypatch.setattr(sweep_module, "MAX_QUARANTINED", files)
+    monkeypatch.setattr(sweep_module, "MAX_QUARANTINED_BYTES", records * (4096 + LAYOUT.block_bytes))
     store = open_store(root)
     store.publish([sample(seed) for seed in range(5)])
     path_of(store, sample(4)[0]).unlink()

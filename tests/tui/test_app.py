@@ -6,6 +6,7 @@ from localkv.errors import EngineUnavailable, NotWritable
 from localkv.service.protocol import Failed
 from localkv.service.turn_events import EngineRestarted, Unsaved
 from localkv.tui.dialogs import Confirm, Help, Rename
+from localkv.tui.glyphs import PLAIN
 from localkv.tui.listing import UNTITLED
 from tests.tui.conftest import notices, play, rows_of, text_of, until
 from tests.tui.fakes import EPOCH, NUMBERS
@@ -633,3 +634,20 @@ def test_changing_the_theme_repaints(world):
         assert transcript.render_line(0) != before
 
     play(world.app(session="first"), scene)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+def test_ascii_mode_draws_no_other_character(world, size):
+    """With plain glyphs everything that the program itself draws is ASCII, dialogs and scroll bars included."""
+    world.talk("first", *(f"text {i}\n\n- a\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted" for i in range(20)))
+
+    async def scene(pilot):
+        pilot.app.chat_screen.say("a notice", "error")
+        await until(pilot, lambda: "a notice" in text_of(pilot.app), "the notice")
+        shown = text_of(pilot.app)
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Help), "help")
+        shown += text_of(pilot.app)
+        assert {char for char in shown if not char.isascii()} == set()
+
+    play(world.app(session="first", glyphs=PLAIN), scene, size=size)

@@ -54,7 +54,7 @@ def random_ids(n: int, seed: int) -> list[int]:
 
 
 def turn(
-    runtime: Runtime, conversation: str, lines: Sequence[Sequence[int]], head: Head | None, n_tokens: int = 1
+    runtime: Runtime, conversation: str, lines: Sequence[Sequence[int]], head: Head | None, n_tokens: int = 1,
 ) -> tuple[Done, list[AnyReply]]:
     """One greedy turn on `lines` of ids; returns Done and all replies."""
     replies: list[AnyReply] = []

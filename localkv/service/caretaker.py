@@ -1,0 +1,95 @@
+"""Changes to the whole store from a face: done here if no engine runs, else asked of the engine.
+
+Torch-free. The lock of the store decides: whoever holds it is the only writer. Thread: any; blocks.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+from filelock import FileLock, Timeout
+
+from localkv.chat.logs import shared_tokens
+from localkv.chat.store import ConversationStore
+from localkv.config import Config
+from localkv.errors import EngineError, EngineUnavailable, PathError
+from localkv.events import EventLog
+from localkv.paths import Home
+from localkv.service.client import EngineClient
+from localkv.service.protocol import MAX_FRAME_BYTES, Failed, Forget, Forgotten, TokenLog
+from localkv.tiers.upkeep import Freed, forget_on_disk
+
+ANSWER_SECONDS = 600.0
+"""The engine forgets between two turns, so an answer that is being written is waited for."""
+
+_FRAME_SHARE = MAX_FRAME_BYTES // 4
+
+
+@contextlib.contextmanager
+def alone(home: Home) -> Iterator[bool]:
+    """Whether no engine runs; if so none can start inside the block. Raises PathError."""
+    lock = FileLock(home.engine_lock, timeout=0, mode=0o600)
+    try:
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    except OSError as error:
+        raise PathError(f"cannot lock {home.engine_lock}: {error.strerror}; check the cache directory") from error
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def logs_only_in(store: ConversationStore, conversation: str) -> list[TokenLog]:
+    """What to forget of a conversation: its token logs, and how much of each is in other conversations, too."""
+    own = [log for _, log in store.token_logs(conversation) if log]
+    others = [log for owner, log in store.token_logs() if owner != conversation]
+    return [TokenLog(ids=log, shared=shared_tokens(log, others)) for log in own]
+
+
+def forget(home: Home, config: Config, logs: Sequence[TokenLog], names: Sequence[tuple[str, str]] = ()) -> Freed:
+    """Remove records from the cache, whoever owns it now. Raises StoreError, EngineError."""
+    freed = Freed()
+    for request in _portions(logs, names):
+        with alone(home) as nobody:
+            if nobody:
+                freed += forget_on_disk(home.store, EventLog(home.event_log), request)
+                continue
+        freed += _ask(home, config, request)
+    return freed
+
+
+def _portions(logs: Sequence[TokenLog], names: Sequence[tuple[str, str]]) -> Iterator[Forget]:
+    """Requests that fit into frames."""
+    batch: list[TokenLog] = []
+    for log in logs:
+        if batch and sum(len(each.ids) for each in batch) + len(log.ids) > _FRAME_SHARE:
+            yield Forget(request=0, logs=tuple(batch))
+            batch = []
+        batch.append(log)
+    yield Forget(request=0, logs=tuple(batch), names=tuple(names))
+
+
+def _ask(home: Home, config: Config, request: Forget) -> Freed:
+    client = EngineClient(home, config, spawn=_refuse)
+    client.connect()
+    try:
+        number = client.next_request()
+        client.send(Forget(request=number, logs=request.logs, names=request.names))
+        for reply in client.replies(number, ANSWER_SECONDS):
+            match reply:
+                case Forgotten():
+                    return Freed(reply.records, reply.n_bytes)
+                case Failed():
+                    raise EngineError(f"the engine could not remove the cached state: {reply.message}")
+                case _:
+                    continue
+        raise EngineUnavailable("the engine did not say whether it removed the cached state; run: localkv gc")
+    finally:
+        client.close()
+
+
+def _refuse() -> NoReturn:
+    raise EngineUnavailable("the engine ended just now; run the command again")

@@ -1,0 +1,94 @@
+"""What is open, without a screen."""
+
+import pytest
+
+from localkv.config import Config, ModelSection, SamplingSection
+from localkv.errors import ConfigError
+from localkv.tui.desk import TAIL, Desk
+from localkv.tui.keys import KEYS, help_sections
+from localkv.tui.slash import changed_sampling
+
+
+@pytest.fixture
+def desk(world):
+    return Desk(world.store, Config(), world.clock)
+
+
+def test_a_conversation_is_stored_with_its_first_question(desk, world):
+    """Until then only the desk knows it; its settings go into the store with it."""
+    desk.begin("Be brief.")
+    desk.set_sampling(SamplingSection(temperature=0.1))
+    desk.set_model(ModelSection(name="other"))
+    assert world.store.list() == []
+    made = desk.ensure()
+    assert (made.system, made.sampling.temperature, made.model.name) == ("Be brief.", 0.1, "other")
+    assert desk.ensure() == made
+
+
+def test_names_never_clash(desk):
+    """Two conversations of one second have two names."""
+    names = set()
+    for _ in range(3):
+        desk.begin()
+        names.add(desk.ensure().name)
+    assert len(names) == 3
+
+
+def test_a_name_from_the_command_line(desk, world):
+    """--session opens what is called so, and names what is new."""
+    desk.open_named("journal")
+    assert desk.ensure().name == "journal"
+    desk.begin()
+    desk.open_named("journal")
+    assert desk.opened.name == "journal"
+    assert len(world.store.list()) == 1
+
+
+def test_only_the_end_is_read_first(desk, world):
+    """A long conversation opens with its newest messages; the rest comes when asked for."""
+    conversation = world.talk("long", *(f"m{i}" for i in range(100)))
+    desk.open(conversation)
+    assert [m.text for m in desk.messages] == [f"m{i}" for i in range(100 - TAIL, 100)]
+    assert not desk.whole
+    desk.read_whole()
+    assert len(desk.messages) == 100
+    assert desk.whole
+
+
+def test_a_short_one_is_whole_at_once(desk, world):
+    """Nothing is read twice where one reading is all."""
+    desk.open(world.talk("short", "q", "a"))
+    assert desk.whole
+
+
+def test_trash_and_undo_in_order(desk, world):
+    """Undo brings back the last one first, and then says that there is nothing."""
+    first, second = world.talk("first", "q", "a"), world.talk("second", "q", "a")
+    desk.trash(first)
+    desk.trash(second)
+    assert desk.undo().id == second
+    assert desk.undo().id == first
+    assert desk.undo() is None
+
+
+def test_a_setting_is_changed_by_name():
+    """/set takes numbers and stop strings, and refuses the rest with the nearest name."""
+    sampling = SamplingSection()
+    assert changed_sampling(sampling, "temperature 0.2").temperature == 0.2
+    assert changed_sampling(sampling, "max_tokens 20").max_tokens == 20
+    assert changed_sampling(sampling, "stop END ###").stop == ("END", "###")
+    for bad in ("temperature 9", "temperature warm", "top_p 0", "temprature 1", "max_tokens"):
+        with pytest.raises(ConfigError):
+            changed_sampling(sampling, bad)
+
+
+def test_no_key_is_bound_that_terminals_cannot_tell_apart():
+    """ctrl+i, ctrl+m, ctrl+h and ctrl+[ are other keys in many terminals; ids are unique."""
+    bound = {key for each in KEYS for key in each.keys.split(",")}
+    assert not bound & {"ctrl+i", "ctrl+m", "ctrl+h", "ctrl+left_square_bracket"}
+    assert len({each.id for each in KEYS}) == len(KEYS)
+
+
+def test_help_has_every_key():
+    """What can be pressed is in F1."""
+    assert sum(len(lines) for lines in help_sections().values()) == len(KEYS)

@@ -1,0 +1,163 @@
+"""Pictures of the screens; `--snapshot-update` makes them anew, the HTML report shows what changed.
+
+They are pictures of one exact Textual (the extra `test` pins it). Clock, rates and engine are frozen; no toast is on them.
+"""
+
+import pytest
+
+from localkv.tui.dialogs import Confirm
+from localkv.tui.glyphs import DRAWN, PLAIN
+from tests.tui.conftest import text_of, until
+from tests.tui.fakes import INEXACT, NUMBERS
+
+ANSWER = """The borrow of `v` lives until the last use of `first`, so the push on line 4 **conflicts**:
+
+```rust
+let mut v = vec![1, 2, 3];
+let first = &v[0];
+v.push(4); // error
+println!("{}", first);
+```
+
+You can end the borrow early by *cloning* the value:
+
+1. clone it, or
+2. index again later.
+
+| way | cost |
+|---|---|
+| clone | a copy |
+| index | nothing |
+
+> 漢字も <details> も、そのまま。
+"""
+
+TITLES = {
+    "Imported notes": 9 * 86_400,
+    "Prompt lab": 3 * 86_400,
+    "Novel chapter 3": 2 * 86_400,
+    "Trip to Lisbon": 7_200,
+    "Tax letter": 720,
+}
+
+
+def furnish(world):
+    for title, age in TITLES.items():
+        world.talk(title, "hello", "Hi.", age=age)
+    world.talk("Rust borrow checker question", "Why does this not compile?", ANSWER, age=20)
+
+
+async def settled(pilot):
+    await until(pilot, lambda: "ready" in text_of(pilot.app), "a ready engine")
+    await until(pilot, lambda: not pilot.app.chat_screen._ticking._active.is_set(), "rest")
+
+
+SIZES = [(60, 16), (80, 24), (120, 36), (160, 45)]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_sizes(world, snap_compare, size):
+    """The main screen from the smallest size to a wide one."""
+    furnish(world)
+    app = world.app(session="Rust borrow checker question")
+    assert snap_compare(app, terminal_size=size, run_before=settled)
+
+
+@pytest.mark.parametrize("theme", ["localkv-light", "localkv-high-contrast"])
+def test_themes(world, snap_compare, theme):
+    """The other shipped themes with all panes."""
+    furnish(world)
+    app = world.app(theme=theme, session="Rust borrow checker question")
+    assert snap_compare(app, terminal_size=(120, 36), run_before=settled)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_generating(world, snap_compare, size):
+    """An answer on its way: the open tail, the phase line, the mark in the list."""
+    furnish(world)
+    app = world.app(session="Rust borrow checker question")
+
+    async def act(pilot):
+        await settled(pilot)
+        app.chat_screen.composer.insert("and how would I fix it with clone?")
+        await pilot.press("enter")
+        await until(pilot, lambda: world.chat.turns, "a turn")
+        world.chat.turns[0].write("Call `clone` on it:\n\n```rust\nlet first = v[0].cl", 14)
+        await until(pilot, lambda: "generating 14 tok" in text_of(app), "text")
+
+    assert snap_compare(app, terminal_size=size, run_before=act)
+
+
+def test_prefill(world, snap_compare):
+    """A question that is being read: percent, rate, time left."""
+    app = world.app()
+
+    async def act(pilot):
+        await settled(pilot)
+        app.chat_screen.composer.insert("What did we say about chapter 2?")
+        await pilot.press("enter")
+        await until(pilot, lambda: world.chat.turns, "a turn")
+        world.chat.turns[0].progress("prefill", 3_120, 9_800, 410.0)
+        await until(pilot, lambda: "prefill 3,120/9,800" in text_of(app), "the phase")
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=act)
+
+
+def test_empty(world, snap_compare):
+    """The first start: nothing to show but what to do."""
+    assert snap_compare(world.app(), terminal_size=(80, 24), run_before=settled)
+
+
+@pytest.mark.parametrize(("keys", "size"), [
+    (["f1"], (80, 24)),
+    (["f2"], (60, 16)),
+    (["ctrl+b"], (80, 24)),
+    (["ctrl+t"], (80, 24)),
+    (["ctrl+o", "l", "i", "s"], (120, 36)),
+], ids=["help", "rename", "list", "panel", "filter"])  # fmt: skip
+def test_what_keys_open(world, snap_compare, keys, size):
+    """Help, the rename dialog, list and panel over a narrow screen, the filter."""
+    furnish(world)
+    app = world.app(session="Rust borrow checker question")
+
+    async def act(pilot):
+        await settled(pilot)
+        await pilot.press(*keys)
+
+    assert snap_compare(app, terminal_size=size, run_before=act)
+
+
+def test_leaving_with_unsaved_answers(world, snap_compare):
+    """The question before text is lost, and UNSAVED in the phase line beneath it."""
+    conversation = world.talk("first", "hello", "Hi.")
+    world.chat.unsaved = (conversation,)
+    app = world.app(session="first")
+
+    async def act(pilot):
+        await settled(pilot)
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: isinstance(app.screen, Confirm), "the question")
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=act)
+
+
+def test_cut_and_not_exact(world, snap_compare, monkeypatch):
+    """A cut answer says so and how it goes on; numbers that are not exact say why."""
+    monkeypatch.setattr("tests.tui.conftest.NUMBERS", INEXACT)
+    world.talk("first", "Tell me a story.", "Once upon a ti", state="cut")
+    assert NUMBERS.exact
+    assert snap_compare(world.app(session="first"), terminal_size=(120, 30), run_before=settled)
+
+
+@pytest.mark.parametrize("glyphs", [DRAWN, PLAIN], ids=["drawn", "ascii"])
+def test_no_colour(world, snap_compare, monkeypatch, glyphs):
+    """NO_COLOR, with and without drawn characters: everything is told by words, letters, bold and reverse."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    furnish(world)
+    app = world.app(session="Rust borrow checker question", glyphs=glyphs)
+
+    async def act(pilot):
+        await settled(pilot)
+        await pilot.press("ctrl+o", "escape", "down")
+
+    assert snap_compare(app, terminal_size=(120, 36), run_before=act)
