@@ -32,6 +32,9 @@ app.add_typer(models_app, name="models")
 app.add_typer(config_app, name="config")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Private = Annotated[
+    bool, typer.Option("--private", help="A new conversation's cached state stays in memory, never on the disk.")
+]
 Model = Annotated[str | None, typer.Option("--model", help='"starter", a hub id, a folder, or a .gguf file.')]
 
 
@@ -51,18 +54,19 @@ def chat(
     model: Model = None,
     session: Annotated[str | None, typer.Option("--session", help="Open this conversation; made if it is new.")] = None,
     theme: Annotated[str | None, typer.Option("--theme", help="Colours: a theme's name.")] = None,
+    private: Private = False,
 ) -> None:
     """Open the chat."""
     setup = _setup(context)
     if plain or not is_terminal() or os.environ.get("TERM") == "dumb":
         from localkv import plain as face
 
-        raise typer.Exit(face.run(setup, model=model, session=session))
+        raise typer.Exit(face.run(setup, model=model, session=session, private=private))
     from localkv.models.reference import absolute_name
     from localkv.tui.app import run as show
 
     name = None if model is None else absolute_name(model)
-    raise typer.Exit(show(setup.home, setup.load(), model=name, session=session, theme=theme))
+    raise typer.Exit(show(setup.home, setup.load(), model=name, session=session, theme=theme, private=private))
 
 
 @app.command()
@@ -77,6 +81,7 @@ def say(
     temperature: Annotated[float | None, typer.Option("--temperature", help="0 takes the likeliest token.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same answer.")] = None,
     quant: Annotated[str | None, typer.Option("--quant", help='"none", "8bit" or "4bit".')] = None,
+    private: Private = False,
     as_json: Json = False,
 ) -> None:
     """Say one thing in a conversation and print the answer."""
@@ -92,6 +97,7 @@ def say(
         max_tokens=max_tokens,
         temperature=temperature,
         seed=seed,
+        private=private,
     )
     raise typer.Exit(command.run(_setup(context), wish, as_json=as_json))
 
@@ -172,6 +178,50 @@ def doctor(context: typer.Context, model: Model = None, as_json: Json = False) -
 
 
 @app.command()
+def verify(
+    context: typer.Context,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Mend the cache: bad files are put aside, good ones found again.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check every byte of the cache, and all conversations."""
+    from localkv.commands import verify as command
+
+    raise typer.Exit(command.run(_setup(context), fix=fix, as_json=as_json))
+
+
+@app.command()
+def gc(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Free what no conversation needs any more."""
+    from localkv.commands import gc as command
+
+    raise typer.Exit(command.run(_setup(context), dry_run=dry_run, as_json=as_json))
+
+
+@app.command()
+def purge(
+    context: typer.Context,
+    cache: Annotated[bool, typer.Option("--cache", help="All cached state; coming back is slow once.")] = False,
+    models: Annotated[bool, typer.Option("--models", help="The models that localkv keeps itself.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Everything, conversations and settings too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete the cache, the models, or everything."""
+    from localkv.commands import purge as command
+
+    if cache + models + everything != 1:
+        raise ConfigError("say what to delete: one of --cache, --models and --all")
+    part: command.Part = "cache" if cache else "models" if models else "all"
+    raise typer.Exit(command.run(_setup(context), part, sure=yes, as_json=as_json))
+
+
+@app.command()
 def stats(context: typer.Context, as_json: Json = False) -> None:
     """What the running engine holds and has saved."""
     from localkv.commands import stats as command
@@ -219,6 +269,7 @@ def version() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit."""
+    umask = os.umask(0o077)  # whatever a library writes is private, too
     try:
         app(arguments, prog_name="localkv")
     except LocalKVError as error:
@@ -229,6 +280,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
+        os.umask(umask)
         _settle_stdout()
 
 

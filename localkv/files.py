@@ -71,7 +71,9 @@ class Files:
 
     def make_dir(self, directory: Path) -> None:
         """Make `directory` (0700) and what is missing above it."""
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for place in reversed((directory, *directory.parents)):  # mkdir would give parents the mode of the umask
+            if not place.is_dir():
+                place.mkdir(mode=0o700, exist_ok=True)
 
     def remove(self, path: Path) -> None:
         """Unlink `path`; it is no error if it is gone already."""

@@ -58,6 +58,8 @@ class Submit(Request, frozen=True, kw_only=True):
     """The newest record named by a message on this path."""
     keep_head: bool = False
     """Another branch continues from that head: its checkpoint stays on SSD when a newer one is saved."""
+    private: bool = False
+    """What this turn computes stays in memory: none of its records is ever written to SSD."""
 
 
 class Cancel(Request, frozen=True, kw_only=True):

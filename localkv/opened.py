@@ -15,7 +15,7 @@ import transformers
 
 from localkv.chat.tokens import Tokens
 from localkv.config import Config, ModelSection
-from localkv.engine.live import Live, Transient
+from localkv.engine.live import Blank, Live, Transient
 from localkv.engine.load import Loaded, device_name, load
 from localkv.engine.selftest import Verdict, prove
 from localkv.engine.slot import Slot
@@ -108,9 +108,10 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
         cached=layout is not None, context_tokens=context_tokens,
     )  # fmt: skip
     if layout is None:
-        live = Live(loaded.model, Transient(loaded.text_config), None, loaded.device)
+        workspace = Blank() if verdict.reading == "whole" else Transient(loaded.text_config)
+        live = Live(loaded.model, workspace, None, loaded.device)
         return Opened(loaded, live, tokens, verdict, context_tokens, None, None, None, notes)
-    fingerprint = loaded.fingerprint(verdict.attention, layout.block_tokens)
+    fingerprint = loaded.fingerprint(verdict.attention, f"{verdict.reading}:{layout.block_tokens}")
     ground = Ground(layout, loaded.identity, fingerprint)
     slot = Slot(layout, context_tokens, loaded.device)
     live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint)
@@ -125,17 +126,19 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
 
 def _prove(loaded: Loaded, home: Home) -> Verdict:
     layout = loaded.layout
-    if layout is None:
-        return Verdict(loaded.model.config._attn_implementation, False, 0.0, loaded.notes[-1])
-    size = SELFTEST_TOKENS * layout.block_tokens
-    key = f"{loaded.identity}:{loaded.fingerprint(loaded.attention, layout.block_tokens)}"
-    return prove(loaded, lambda: Slot(layout, size, loaded.device), home.selftests, key)
+    key = f"{loaded.identity}:{loaded.fingerprint(loaded.attention, 'self-test')}"
+
+    def build() -> Slot:
+        assert layout is not None, "only a model with a layout has a slot"
+        return Slot(layout, SELFTEST_TOKENS * layout.block_tokens, loaded.device)
+
+    return prove(loaded, build, home.selftests, key)
 
 
 def _verdict_notes(loaded: Loaded, verdict: Verdict) -> tuple[str, ...]:
     if loaded.layout is not None and not verdict.cached:
         return (f"the self-test failed, so this model runs without a cache: {verdict.detail}",)
-    return (verdict.detail,) if verdict.detail and verdict.cached else ()
+    return (verdict.detail,) if verdict.detail else ()
 
 
 def _context_tokens(loaded: Loaded, layout: Layout | None, config: Config) -> int:

@@ -117,7 +117,7 @@ def find_home() -> Home:
 def private_dir(directory: Path) -> None:
     """Make `directory` with mode 0700; refuse one that belongs to others or that others may write to."""
     try:
-        directory.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+        _make(directory)
         status = directory.stat()
     except OSError as error:
         raise PathError(f"cannot use the directory {directory}: {error.strerror}; make it, or set LOCALKV_HOME") from error
@@ -129,6 +129,13 @@ def private_dir(directory: Path) -> None:
         raise PathError(f"others may write to {directory} (mode {status.st_mode & 0o777:o}); run: chmod 700 {directory}")
     if status.st_mode & 0o077:
         directory.chmod(PRIVATE_DIR)
+
+
+def _make(directory: Path) -> None:
+    """`directory` and what is missing above it, each 0700: mkdir gives parents the mode of the umask."""
+    for place in reversed((directory, *directory.parents)):
+        if not place.is_dir():
+            place.mkdir(mode=PRIVATE_DIR, exist_ok=True)
 
 
 def resource_dir(name: str) -> Path:

@@ -43,6 +43,7 @@ class Draft:
     sampling: SamplingSection
     system: str
     name: str = ""
+    private: bool = False
 
 
 @dataclass(slots=True)
@@ -182,7 +183,7 @@ class PlainChat:
     def new(self, name: str) -> None:
         """Begin a new conversation; it is stored with its first question."""
         config = self.talk.config
-        self.draft = Draft(config.model, config.sampling, config.chat.system, name)
+        self.draft = Draft(config.model, config.sampling, config.chat.system, name, self.draft.private)
         self.opened = None
         self.console.note("[localkv] a new conversation" + (f': "{name}"' if name else ""))
 
@@ -288,8 +289,11 @@ class PlainChat:
         if self.opened is None:
             draft = self.draft
             name = draft.name or self.talk.free_name()
-            self.opened = self.talk.store.create(name, model=draft.model, sampling=draft.sampling, system=draft.system)
-            self.console.note(f'[localkv] this conversation is called "{name}"')
+            self.opened = self.talk.store.create(
+                name, model=draft.model, sampling=draft.sampling, system=draft.system, private=draft.private
+            )
+            kind = "private conversation" if draft.private else "conversation"
+            self.console.note(f'[localkv] this {kind} is called "{name}"')
         return self.opened
 
     def _end(self) -> int:
@@ -316,15 +320,14 @@ class PlainChat:
         return self.opened.sampling if self.opened else self.draft.sampling
 
 
-def run(setup: Setup, *, model: str | None, session: str | None) -> int:
+def run(setup: Setup, *, model: str | None, session: str | None, private: bool = False) -> int:
     """Chat on the standard streams; returns the exit code. Raises LocalKVError if it cannot begin."""
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="replace")
     with open_talk(setup) as talk:
         config = talk.config
-        chat = PlainChat(
-            talk, Console(sys.stdin, sys.stdout, sys.stderr), Draft(config.model, config.sampling, config.chat.system)
-        )
+        draft = Draft(config.model, config.sampling, config.chat.system, private=private)
+        chat = PlainChat(talk, Console(sys.stdin, sys.stdout, sys.stderr), draft)
         begin(chat, model, session)
         chat.prepare()
         return chat.run()

@@ -89,7 +89,7 @@ class Runtime:
         _refuse_overlong(answer)
         self.tally.busy_conversation = request.conversation
         try:
-            with opened.keeper.quiet() if opened.keeper else nullcontext():
+            with opened.keeper.quiet(private=request.private) if opened.keeper else nullcontext():
                 plan = self._restore(answer, rendered, emit)
                 ending = self._compute(answer, plan, emit, cancelled)
                 head = self._keep_end(answer)
@@ -114,11 +114,13 @@ class Runtime:
                 resume_at=plan.resume_at,
             )
         )
+        answer.turn.saw(plan)
         tries = len(plan.pieces) + 1
         while not self._bring(answer, plan, emit):
             # The bad record is struck out by now, so the next plan is another one. The bound is for faults that strike nothing out.
             tries -= 1
             plan = self._plan(answer.opened, question) if tries else _from_the_start(question, Reason.READ_ERROR)
+            answer.turn.saw(plan)
         self._owner = request.conversation
         answer.turn.planned(plan)
         return plan
@@ -158,10 +160,12 @@ class Runtime:
         from localkv.engine.sample import Sampler
 
         opened, turn, logits = answer.opened, answer.turn, None
+        before = opened.live.forwarded_tokens
         try:
-            for after_chunk in prefill(opened.live, answer.prompt, opened.block_tokens, cancelled):
+            reading = opened.verdict.reading
+            for after_chunk in prefill(opened.live, answer.prompt, opened.block_tokens, cancelled, reading):
                 logits = after_chunk
-                turn.prefilled(opened.live.position - plan.resume_at)
+                turn.prefilled(opened.live.forwarded_tokens - before)
                 self._admit_full(opened, CHECKPOINT_EVERY)
                 self._say(answer, "prefill", turn.prefilled_tokens, plan.prompt_tokens - plan.resume_at, emit)
         except Cancelled:

@@ -5,7 +5,7 @@ Torch-free. Thread: the engine's adds, any thread reads: each total is one attri
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from localkv.messages import Fallback, Numbers, Source
@@ -57,6 +57,8 @@ class Turn:
     began: float = field(default_factory=time.monotonic)
     restore_began: float = 0.0
     prompt_tokens: int = 0
+    from_ssd: set[str] = field(default_factory=set)
+    """Records that were on SSD alone when they were planned for."""
     restored: Source = field(default_factory=Source)
     restored_bytes: int = 0
     restore_seconds: float = 0.0
@@ -73,10 +75,14 @@ class Turn:
         """Tokens are known; from here on state is looked for."""
         self.restore_began = time.monotonic()
 
+    def saw(self, plan: Plan) -> None:
+        """A plan was made; if it fails, its records may lie in RAM when the next one is made, but they came from SSD."""
+        self.from_ssd.update(piece.name for piece in plan.pieces if piece.tier == "ssd")
+
     def planned(self, plan: Plan) -> None:
         """Take over what the plan that was carried out says."""
         self.prompt_tokens = plan.prompt_tokens
-        self.restored = sources(plan)
+        self.restored = sources(plan, self.from_ssd)
         self.restored_bytes = sum(piece.n_bytes for piece in plan.to_bring)
         self.restore_seconds = time.monotonic() - self.restore_began
         self.fallbacks = tuple(Fallback(reason, tokens) for reason, tokens in plan.lost)
@@ -117,18 +123,17 @@ class Turn:
         )
 
 
-def sources(plan: Plan) -> Source:
-    """Restored tokens by tier; together they are `plan.resume_at`."""
+def sources(plan: Plan, from_ssd: Collection[str] = ()) -> Source:
+    """Restored tokens by tier; together they are `plan.resume_at`. Records in `from_ssd` came from there, wherever they are."""
     if plan.live:
         return Source(slot=plan.resume_at)
     tokens = Counter[str]()
     for piece in plan.pieces:
-        tokens[_tier_of(piece, plan.pieces)] += piece.end - piece.start
+        came_with = _came_with(piece, plan.pieces)
+        tokens["ssd" if came_with.name in from_ssd else came_with.tier] += piece.end - piece.start
     return Source(slot=tokens["slot"], ram=tokens["ram"], ssd=tokens["ssd"])
 
 
-def _tier_of(piece: Piece, pieces: Iterable[Piece]) -> str:
-    """Blocks without bytes come with the checkpoint that stands for them."""
-    if piece.tier != "none":
-        return piece.tier
-    return next((other.tier for other in pieces if other.tier != "none"), "slot")
+def _came_with(piece: Piece, pieces: Iterable[Piece]) -> Piece:
+    """The piece that `piece` came with: blocks without bytes come with the checkpoint that stands for them."""
+    return piece if piece.tier != "none" else next((other for other in pieces if other.tier != "none"), piece)

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from localkv.chat.migrations import MIGRATIONS, Migration, list_backups, migrate, schema_version
+from localkv.chat.backups import refuse_to_begin_anew, way_back
+from localkv.chat.migrations import MIGRATIONS, Migration, migrate, schema_version
 from localkv.errors import ConversationError, NotWritable
 from localkv.paths import PRIVATE_FILE
 
@@ -48,8 +49,10 @@ class Database:
     ) -> "Database":
         """The database at `path`, made (0600) if missing, its schema brought up to date.
 
-        Raises SchemaTooNew before anything is written, NotWritable, and ConversationError for a damaged file.
+        Raises SchemaTooNew before anything is written, NotWritable, and ConversationError for a file that is damaged, or that
+        is missing although it has backups.
         """
+        refuse_to_begin_anew(path, backups)
         _make_private(path)
         with translated(path, backups), ExitStack() as undo:
             connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
@@ -108,15 +111,7 @@ def _explained(error: sqlite3.Error, path: Path, backups: Path) -> ConversationE
         return NotWritable(f"the conversations in {path} cannot be written ({error}); {_REFUSALS[code]}")
     if code not in _DAMAGE:
         return ConversationError(f"the database {path} refused ({error}); backups are in {backups}")
-    kept = list_backups(backups, path)
-    if not kept:
-        return ConversationError(
-            f"{path} is damaged ({error}), and there is no backup in {backups}; move it away to start anew"
-        )
-    return ConversationError(
-        f"{path} is damaged ({error}); move it away together with the files ending in -wal and -shm, and copy the newest "
-        f"backup to its place: {kept[0]}" + (f" ({len(kept) - 1} older ones are beside it)" if kept[1:] else "")
-    )
+    return ConversationError(f"{path} is damaged ({error}); {way_back(path, backups)}")
 
 
 def _make_private(path: Path) -> None:

@@ -7,15 +7,11 @@ taken while the write lock is held, so it is exactly the database that the migra
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
+from localkv.chat.backups import back_up
 from localkv.errors import ConversationError, NotWritable, SchemaTooNew
-from localkv.files import TEMP_SUFFIX, Files
-
-BACKUPS_KEPT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +68,10 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE INDEX messages_streaming ON messages (state) WHERE state = 'streaming'",
         ),
     ),
+    Migration(
+        "private conversations",
+        ("ALTER TABLE conversations ADD COLUMN private INTEGER NOT NULL DEFAULT 0",),
+    ),
 )
 
 
@@ -84,8 +84,9 @@ def migrate(
     made: nothing is changed then), ConversationError, and sqlite3.Error of the migration itself, which leaves no trace.
     """
     made: list[Path] = []
+    is_new = not schema_version(connection, database, migrations)  # nothing is in it that a backup could save
     while (version := schema_version(connection, database, migrations)) < len(migrations):
-        made.extend(_apply(connection, database, backups, migrations[version], version))
+        made.extend(_apply(connection, database, None if is_new else backups, migrations[version], version))
     return made
 
 
@@ -105,17 +106,14 @@ def schema_version(connection: sqlite3.Connection, database: Path, migrations: S
     return int(version)
 
 
-def list_backups(backups: Path, database: Path) -> list[Path]:
-    """The backups of `database`, newest first."""
-    return sorted(backups.glob(f"{database.stem}-*.db"), reverse=True)
-
-
-def _apply(connection: sqlite3.Connection, database: Path, backups: Path, migration: Migration, version: int) -> list[Path]:
+def _apply(
+    connection: sqlite3.Connection, database: Path, backups: Path | None, migration: Migration, version: int
+) -> list[Path]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if _user_version(connection) != version:
             return []  # another process was faster
-        made = [back_up(database, backups, version)] if version else []
+        made = [_back_up_first(database, backups, version)] if backups is not None else []
         for statement in migration.statements:
             connection.execute(statement)
         if broken := connection.execute("PRAGMA foreign_key_check").fetchall():
@@ -131,56 +129,12 @@ def _apply(connection: sqlite3.Connection, database: Path, backups: Path, migrat
             connection.execute("ROLLBACK")
 
 
-def back_up(database: Path, backups: Path, version: int) -> Path:
-    """A verified, durable copy of `database` in `backups`; only the newest five stay.
-
-    The caller holds the write lock, so no other process backs up the same database. Raises NotWritable.
-    """
-    files = Files()
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    target = backups / f"{database.stem}-{stamp}-schema{version}.db"
-    temp = target.with_name(target.name + TEMP_SUFFIX)
+def _back_up_first(database: Path, backups: Path, version: int) -> Path:
+    """The write lock is held, so no other process backs up the same database."""
     try:
-        files.make_dir(backups)
-        _remove_leftovers(files, backups, database)
-        files.write_temp(temp, [])
-        _copy(database, temp, version)
-        files.sync(temp)
-        files.rename(temp, target)
-        files.sync_dir(backups)
-        others = [path for path in list_backups(backups, database) if path != target]
-        for old in others[BACKUPS_KEPT - 1 :]:
-            files.remove(old)
-    except (OSError, sqlite3.Error) as error:
-        with suppress(OSError):  # the folder itself may be the trouble, and that is what is raised
-            _remove_leftovers(files, backups, database)
-        raise NotWritable(
-            f"{database} must be backed up before its schema changes, and {target} cannot be made ({error}); "
-            "nothing was changed; free some space or mend the folder and start again"
-        ) from error
-    return target
-
-
-def _remove_leftovers(files: Files, backups: Path, database: Path) -> None:
-    """Remove copies that a crash or an error left unfinished."""
-    for path in backups.glob(f"{database.stem}-*.db{TEMP_SUFFIX}*"):
-        files.remove(path)
-
-
-def _copy(database: Path, target: Path, version: int) -> None:
-    """Copy what is committed in `database`, and check that the copy is whole."""
-    source = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
-    copy = sqlite3.connect(target, isolation_level=None)
-    try:
-        source.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without -wal and -shm beside it
-        verdict = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        found = _user_version(copy)
-        if verdict != "ok" or found != version:
-            raise sqlite3.DatabaseError(f"the copy is not whole: {verdict}, schema {found}")
-    finally:
-        copy.close()
-        source.close()
+        return back_up(database, backups, version)
+    except NotWritable as error:
+        raise NotWritable(f"the schema of the conversations must change, and {error}; nothing was changed") from error
 
 
 def _user_version(connection: sqlite3.Connection) -> int:

@@ -15,7 +15,8 @@ from localkv.errors import ConversationError
 from localkv.kv.record import Head
 
 SELECT_CONVERSATIONS = """
-    SELECT id, name, title, model, sampling, system, created, updated, leaf, pinned, trashed, draft, n_messages
+    SELECT id, name, title, model, sampling, system, created, updated, leaf, pinned, trashed, draft, n_messages,
+        private
     FROM conversations
 """
 SELECT_MESSAGES = """
@@ -29,7 +30,7 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 def to_conversation(row: Row) -> Conversation:
     """The conversation that a row of SELECT_CONVERSATIONS holds."""
-    key, name, title, model, sampling, system, created, updated, leaf, pinned, trashed, draft, n_messages = row
+    key, name, title, model, sampling, system, created, updated, leaf, pinned, trashed, draft, n_messages, private = row
     return Conversation(
         id=key,
         name=name,
@@ -44,6 +45,7 @@ def to_conversation(row: Row) -> Conversation:
         trashed=trashed,
         draft=draft,
         n_messages=n_messages,
+        private=bool(private),
     )
 
 

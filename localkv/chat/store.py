@@ -9,6 +9,7 @@ for an id that is not there.
 import builtins
 import difflib
 import sqlite3
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +19,12 @@ from typing import Any
 import msgspec
 
 from localkv.chat import rows
+from localkv.chat.backups import begin_daily_backup
 from localkv.chat.database import BUSY_SECONDS, Database
 from localkv.chat.logs import read_logs
 from localkv.chat.migrations import MIGRATIONS, Migration
-from localkv.chat.tree import Conversation, Message, Role, State, title_from, visible, well_formed
+from localkv.chat.tree import Conversation, Message, Role, State, title_from, well_formed
+from localkv.chat.visible import visible
 from localkv.chat.writers import is_elsewhere, this_process
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConversationError, ConversationExists, UnknownConversation, UnusableName
@@ -72,6 +75,10 @@ class ConversationStore:
         """
         return cls(Database.open(path, backups, migrations, busy_seconds), clock)
 
+    def begin_daily_backup(self, tell: Callable[[str], None]) -> threading.Thread:
+        """Back up in a thread, at most once a day; `tell` gets what went wrong, on that thread. Join it before `close`."""
+        return begin_daily_backup(self._database.path, self._database.backups, len(MIGRATIONS), tell)
+
     def close(self) -> None:
         """Release the file. May be called twice."""
         self._database.close()
@@ -79,9 +86,16 @@ class ConversationStore:
     # Conversations
 
     def create(
-        self, name: str, *, model: ModelSection, sampling: SamplingSection, system: str = "", title: str = ""
+        self,
+        name: str,
+        *,
+        model: ModelSection,
+        sampling: SamplingSection,
+        system: str = "",
+        title: str = "",
+        private: bool = False,
     ) -> Conversation:
-        """A new conversation; a system prompt becomes the message at its root.
+        """A new conversation; a system prompt becomes the message at its root. `private`: its cached state stays off the disk.
 
         Raises ConversationExists and UnusableName.
         """
@@ -92,9 +106,9 @@ class ConversationStore:
         with self._database.writing() as connection:
             _refuse_taken(connection, name)
             connection.execute(
-                "INSERT INTO conversations (id, name, title, model, sampling, created, updated, system)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (key, name, title_from(title), rows.to_json(model), rows.to_json(sampling), now, now, system),
+                "INSERT INTO conversations (id, name, title, model, sampling, created, updated, system, private)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (key, name, title_from(title), rows.to_json(model), rows.to_json(sampling), now, now, system, private),
             )
             if system:
                 self._add(connection, self._new(key, None, "system", system, "complete"))

@@ -1,4 +1,4 @@
-"""The tree of messages of a conversation: its types, walks through it, and the text that people see of it.
+"""The tree of messages of a conversation: its types, walks through it, and its title.
 
 Pure and torch-free; knows no database and no tokenizer. Thread: any. A conversation is a forest of messages with one leaf
 that the person looks at; editing and regenerating add a sibling and never change what was there. Every walk is a loop: a
@@ -31,12 +31,6 @@ _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\
 _UNSEEN = re.compile(rf"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f{_BIDI}]")
 """Control characters that are no white space."""
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-
-_STAND_INS = (
-    {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
-    | {code: f"<U+{code:04X}>" for code in (*range(0x80, 0xA0), 0x2028, 0x2029, *map(ord, _BIDI))}
-    | {0x7F: "\u2421"}
-)
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -78,6 +72,8 @@ class Conversation(msgspec.Struct, frozen=True):
     draft: str = ""
     n_messages: int = 0
     """Questions and answers on all branches; the system prompt is not counted."""
+    private: bool = False
+    """Its cached state never reaches the disk. Decided when it begins."""
 
 
 def path_to(messages: Mapping[str, Message], leaf: str) -> list[Message]:
@@ -135,15 +131,6 @@ def title_from(text: str) -> str:
     space = line.rfind(" ", 0, TITLE_LENGTH)
     end = space if space >= TITLE_LENGTH // 2 else _character_edge(line, TITLE_LENGTH - 1)
     return line[:end].rstrip() + "…"
-
-
-def visible(text: str) -> str:
-    """`text` with stand-ins for all that a terminal would obey instead of show.
-
-    Escape, other control characters but newline and tab, direction controls and lone surrogates become visible
-    characters; CR LF becomes a newline.
-    """
-    return well_formed(text.replace("\r\n", "\n")).translate(_STAND_INS)
 
 
 def well_formed(text: str) -> str:

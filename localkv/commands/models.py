@@ -43,7 +43,7 @@ def pull(setup: Setup, name: str, *, as_json: bool) -> None:
             _make(setup)
             path = starter.fetch(setup.home.models_dir, show)
         else:
-            path = hub.pull(name, show, with_code=setup.load().model.trust_remote_code)
+            path = hub.pull(name, show, with_code=_trusts(setup, name))
     finally:
         bar.end()
     if as_json:
@@ -76,6 +76,12 @@ def progress_text(what: str, done: int, total: int, seconds: float) -> str:
         rate = done / seconds
         text += f", {format_bytes(rate)}/s, {format_seconds((total - done) / rate)} left"
     return text
+
+
+def _trusts(setup: Setup, name: str) -> bool:
+    """Whether the settings ask for the code that this very model brings along."""
+    model = setup.load().model
+    return model.trust_remote_code and model.name == name
 
 
 def _make(setup: Setup) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from localkv.chat.tree import visible
+from localkv.chat.visible import visible
 
 
 def for_stream(text: str, stream: TextIO) -> str:

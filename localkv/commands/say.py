@@ -41,6 +41,7 @@ class Wish:
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
+    private: bool = False
 
     @property
     def model_changes(self) -> dict[str, Any]:
@@ -110,6 +111,8 @@ def choose(talk: Talk, wish: Wish) -> Conversation:
     if wish.system is not None:
         raise ConfigError("--system belongs to a new conversation; give --new too, and a name that is not taken")
     conversation = talk.find(wish.session)
+    if wish.private and not conversation.private:
+        raise ConfigError("--private belongs to a new conversation; give --new too, and a name that is not taken")
     model = changed_model(conversation.model, wish.model_changes, _SOURCE)
     sampling = changed_sampling(conversation.sampling, wish.sampling_changes, _SOURCE)
     if model != conversation.model:
@@ -167,7 +170,7 @@ def _begin(talk: Talk, wish: Wish) -> Conversation:
         locate(model.name, talk.setup.home.models_dir)  # before a conversation is made that could not be begun again
     sampling = changed_sampling(talk.config.sampling, wish.sampling_changes, _SOURCE)
     system = talk.config.chat.system if wish.system is None else wish.system
-    return talk.store.create(wish.session, model=model, sampling=sampling, system=system)
+    return talk.store.create(wish.session, model=model, sampling=sampling, system=system, private=wish.private)
 
 
 def events_of(turn: Turn) -> Generator[TurnEvent, None, None]:

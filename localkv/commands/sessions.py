@@ -1,8 +1,8 @@
-"""`localkv sessions list | show | rename | rm`: saved conversations, for people and, with --json, for programs.
+"""`localkv sessions list | show | rename | rm | empty-trash | restore`: saved conversations, for people and, with --json, for programs.
 
-Torch-free and engine-free: reads and writes conversations.db alone. Thread: main. Text of conversations reaches a terminal
-only through `visible`; JSON is pure ASCII, which loses nothing and which no terminal obeys. Exit codes: 2 for a name that
-is unknown, taken or unusable, 1 for a database that refuses.
+Torch-free: reads and writes conversations.db; what is removed loses its cached state too, through the engine if one runs.
+Thread: main. Text of conversations reaches a terminal only through `visible`; JSON is pure ASCII, which loses nothing and
+which no terminal obeys. Exit codes: 2 for a name that is unknown, taken or unusable, 1 for a database that refuses.
 """
 
 import json
@@ -14,15 +14,22 @@ from typing import Annotated, Any
 import typer
 from rich.cells import cell_len
 
+from localkv.chat.backups import list_backups
 from localkv.chat.store import ConversationStore
-from localkv.chat.tree import Conversation, Message, visible
-from localkv.errors import ConversationExists, LocalKVError, UnknownConversation, UnusableName
+from localkv.chat.tree import Conversation, Message
+from localkv.chat.visible import one_line, visible
+from localkv.commands.setup import find_setup
+from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableName
 from localkv.paths import find_home
-from localkv.units import format_age, format_count
+from localkv.service.caretaker import forget, logs_only_in
+from localkv.tiers.upkeep import Freed
+from localkv.units import format_age, format_bytes, format_count
 
 WRONG_NAME = 2
 REFUSED = 1
+_WRONG = (UnknownConversation, ConversationExists, UnusableName, ConfigError)
 ID_BYTES = 4
+KEPT = "Backups of the last days still have its text; `localkv paths` says where they are."
 
 _SPEAKERS = {"system": "System", "user": "You", "assistant": "Answer"}
 _ENDINGS = {"streaming": "still being written", "stopped": "stopped", "cut": "cut by a crash", "failed": "failed"}
@@ -80,14 +87,62 @@ def rename_session(
 
 @app.command("rm")
 def remove_session(name: Name, as_json: AsJson = False) -> None:
-    """Remove a conversation and all its branches, for good."""
+    """Remove a conversation and all its branches, for good, with the cached state that is its alone."""
     with _store() as store:
         conversation = store.by_name(name)
-        store.erase(conversation.id)
+        freed = _erase(store, conversation)
     if as_json:
-        _print_json(describe(conversation))
+        _print_json(describe(conversation) | {"removed_records": freed.records, "freed_bytes": freed.n_bytes})
     else:
-        typer.echo(f'"{one_line(name)}" is removed ({_count(conversation.n_messages, "message")}).')
+        typer.echo(f'"{one_line(name)}" is removed ({_count(conversation.n_messages, "message")}, {_freed(freed)}).')
+        if list_backups(find_home().backups, find_home().database):
+            typer.echo(KEPT)
+
+
+@app.command("empty-trash")
+def empty_trash(as_json: AsJson = False) -> None:
+    """Remove all conversations in the trash, for good."""
+    freed = Freed()
+    with _store() as store:
+        trashed = [each for each in store.list(include_trashed=True) if each.trashed is not None]
+        for conversation in trashed:
+            freed += _erase(store, conversation)
+    if as_json:
+        removed = [describe(each) for each in trashed]
+        _print_json({"removed": removed, "removed_records": freed.records, "freed_bytes": freed.n_bytes})
+    else:
+        typer.echo(f"{_count(len(trashed), 'conversation')} removed ({_freed(freed)}).")
+
+
+@app.command("restore")
+def restore_sessions(
+    backup: Annotated[
+        str | None, typer.Argument(help="A backup, as --list shows it; the newest usable one if left out.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="Show all backups.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the conversations back as a backup has them; what is there now is kept beside."""
+    from localkv.commands import restore as command
+
+    with _explained():
+        home = find_home()
+        home.prepare()
+        done = command.show(home, as_json=as_json) if show else command.bring_back(home, backup, sure=yes, as_json=as_json)
+    raise typer.Exit(done)
+
+
+def _erase(store: ConversationStore, conversation: Conversation) -> Freed:
+    """Text first, then cached state: what stays if this is cut off can be found by `localkv gc`."""
+    setup = find_setup()
+    logs = logs_only_in(store, conversation.id)
+    store.erase(conversation.id)
+    return forget(setup.home, setup.load(), logs)
+
+
+def _freed(freed: Freed) -> str:
+    return f"{_count(freed.records, 'cached record')}, {format_bytes(freed.n_bytes)}"
 
 
 def describe(conversation: Conversation) -> dict[str, Any]:
@@ -102,6 +157,7 @@ def describe(conversation: Conversation) -> dict[str, Any]:
         "updated": conversation.updated,
         "pinned": conversation.pinned,
         "trashed": conversation.trashed,
+        "private": conversation.private,
     }
 
 
@@ -145,11 +201,6 @@ def render_conversation(conversation: Conversation, path: Sequence[Message]) -> 
     return "\n\n".join(parts)
 
 
-def one_line(text: str) -> str:
-    """`text` harmless and on one line."""
-    return " ".join(visible(text).split())
-
-
 def _cells(conversation: Conversation, now: float) -> tuple[str, ...]:
     title = one_line(conversation.title)
     return (
@@ -157,8 +208,15 @@ def _cells(conversation: Conversation, now: float) -> tuple[str, ...]:
         format_count(conversation.n_messages),
         format_age(now - conversation.updated),
         one_line(conversation.model.name),
-        title if conversation.trashed is None else f"{title} (in the trash)".lstrip(),
+        " ".join(filter(None, (title, *_marks(conversation)))),
     )
+
+
+def _marks(conversation: Conversation) -> Iterator[str]:
+    if conversation.private:
+        yield "(private)"
+    if conversation.trashed is not None:
+        yield "(in the trash)"
 
 
 def _speaker(message: Message) -> str:
@@ -177,7 +235,7 @@ def _print_json(document: object) -> None:
 @contextmanager
 def _store() -> Iterator[ConversationStore]:
     """The open store; failures end the command with a sentence on stderr."""
-    try:
+    with _explained():
         home = find_home()
         home.prepare()
         store = ConversationStore.open(home.database, home.backups)
@@ -185,7 +243,13 @@ def _store() -> Iterator[ConversationStore]:
             yield store
         finally:
             store.close()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """A failure inside ends the command with a sentence on stderr."""
+    try:
+        yield
     except LocalKVError as error:
         typer.echo(visible(str(error)), err=True)
-        wrong_name = isinstance(error, UnknownConversation | ConversationExists | UnusableName)
-        raise typer.Exit(WRONG_NAME if wrong_name else REFUSED) from error
+        raise typer.Exit(WRONG_NAME if isinstance(error, _WRONG) else REFUSED) from error

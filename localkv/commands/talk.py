@@ -62,6 +62,7 @@ def open_talk(setup: Setup, errors: TextIO | None = None) -> Iterator[Talk]:
     config = setup.load()
     setup.home.prepare()
     store = ConversationStore.open(setup.home.database, setup.home.backups)
+    backup = store.begin_daily_backup(lambda problem: say_to(errors, f"[localkv] {problem}"))
     try:
         try:
             store.recover()
@@ -73,6 +74,7 @@ def open_talk(setup: Setup, errors: TextIO | None = None) -> Iterator[Talk]:
         finally:
             leave(client, errors)
     finally:
+        backup.join()
         store.close()
 
 
@@ -126,6 +128,11 @@ def changed_sampling(base: SamplingSection, changes: dict[str, Any], source: str
 
 
 def changed_model(base: ModelSection, changes: dict[str, Any], source: str) -> ModelSection:
-    """`base` with `changes`, checked; a path becomes absolute. Raises ConfigError."""
+    """`base` with `changes`, checked; a path becomes absolute. Code that a model brings is trusted for that model alone.
+
+    Raises ConfigError.
+    """
     model = convert_config({"model": {**msgspec.to_builtins(base), **changes}}, source).model
-    return msgspec.structs.replace(model, name=absolute_name(model.name))
+    name = absolute_name(model.name)
+    trusted = model.trust_remote_code and (name == absolute_name(base.name) or "trust_remote_code" in changes)
+    return msgspec.structs.replace(model, name=name, trust_remote_code=trusted)

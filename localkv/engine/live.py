@@ -23,7 +23,9 @@ from localkv.kv.record import Record, RecordKind, describe, empty_block, pack_id
 class Workspace(Protocol):
     """Where a model keeps its state while it runs."""
 
-    cache: Cache
+    @property
+    def cache(self) -> Cache | None:
+        """What transformers is handed; None: nothing, and each forward is handed all tokens instead."""
 
     def reset(self) -> None:
         """Start at token 0."""
@@ -47,13 +49,25 @@ class Transient:
         """Only to where it is: this workspace cannot be restored."""
 
 
+class Blank:
+    """The workspace of a model that keeps its state where no cache can see it: every forward reads all tokens again."""
+
+    cache = None
+
+    def reset(self) -> None:
+        """Nothing is kept."""
+
+    def move_to(self, position: int) -> None:
+        """Nothing is kept."""
+
+
 class Live:
     """The conversation in the workspace."""
 
     def __init__(
         self,
         model: PreTrainedModel,
-        workspace: Slot | Transient,
+        workspace: Slot | Transient | Blank,
         layout: Layout | None,
         device: torch.device,
         root: str = "",
@@ -154,11 +168,14 @@ class Live:
 
     def feed(self, ids: Sequence[int]) -> torch.Tensor:
         """Run `ids` through the model; returns the logits [V] after the last of them, on the device."""
-        tokens = torch.tensor([ids], dtype=torch.long, device=self._device)
+        cache = self.workspace.cache
+        seen = ids if cache is not None else [*self.ids, *ids]
+        state: dict[str, Any] = {"cache": cache, "use_cache": True} if cache is not None else {"use_cache": False}
+        tokens = torch.tensor([seen], dtype=torch.long, device=self._device)
         with torch.inference_mode():
-            out = self._model(tokens, cache=self.workspace.cache, use_cache=True, logits_to_keep=1)
+            out = self._model(tokens, logits_to_keep=1, **state)
         self.ids.extend(ids)
         self._furthest = max(self._furthest, len(self.ids))
-        self.forwarded_tokens += len(ids)
+        self.forwarded_tokens += len(seen)
         logits: torch.Tensor = out.logits[0, -1]
         return logits

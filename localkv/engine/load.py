@@ -42,6 +42,9 @@ Report = Callable[[str, int, int], None]
 DEFAULT_CONTEXT = 32768
 """For models that state no limit, such as purely recurrent ones."""
 
+UNFIT = (ValueError, TypeError, AttributeError, RuntimeError, NotImplementedError)
+"""What models raise that bring a cache of their own and are handed transformers' usual one."""
+
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
@@ -75,8 +78,8 @@ class Loaded:
         eos = getattr(self.model.generation_config, "eos_token_id", None)
         return () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
 
-    def fingerprint(self, attention_path: str, block_tokens: int) -> str:
-        """What decides the last bits besides the identity."""
+    def fingerprint(self, attention_path: str, schedule: str) -> str:
+        """What decides the last bits besides the identity; `schedule` says how tokens are fed."""
         return fingerprint_of(
             {
                 "torch": torch.__version__,
@@ -85,7 +88,7 @@ class Loaded:
                 "driver": str(torch.version.cuda) if self.device.type == "cuda" else torch.backends.cpu.get_cpu_capability(),
                 "threads": str(self.threads),
                 "attention": attention_path,
-                "schedule": f"block:{block_tokens}",
+                "schedule": schedule,
             }
         )
 
@@ -110,7 +113,7 @@ def load(section: ModelSection, engine: EngineSection, home: Home, report: Repor
     identity = identity_of(digests, path.path, model.config.to_dict(), held_as, layout)
     return Loaded(
         section, path.title, model, tokenizer, layout, device, identity, _choose_attention(model, engine), threads,
-        model.get_memory_footprint(), _context_limit(model), (*_notes(path), *notes),
+        model.get_memory_footprint(), _context_limit(model), (*_notes(path), *notes, *_attention_notes(model, engine, layout)),
     )  # fmt: skip
 
 
@@ -187,14 +190,16 @@ def _weight_options(path: ModelPath, section: ModelSection, device: torch.device
 
 
 def _probe(model: PreTrainedModel, block_tokens: int) -> tuple[Layout | None, tuple[str, ...]]:
-    """The layout, from two tokens through transformers' own cache."""
-    cache = DynamicCache(config=model.config.get_text_config(decoder=True))
-    with torch.inference_mode():
-        model(torch.zeros((1, 2), dtype=torch.long, device=model.device), cache=cache, use_cache=True, logits_to_keep=1)
+    """The layout, from two tokens through transformers' own cache; without one, a sentence says why."""
     try:
+        cache = DynamicCache(config=model.config.get_text_config(decoder=True))
+        with torch.inference_mode():
+            model(torch.zeros((1, 2), dtype=torch.long, device=model.device), cache=cache, use_cache=True, logits_to_keep=1)
         return read_layout(cache, block_tokens), ()
     except UnknownKind as error:
         return None, (str(error),)
+    except UNFIT as error:
+        return None, (f"{type(model).__name__} does not work with transformers' own cache ({error}), so it runs without one",)
 
 
 def _choose_attention(model: PreTrainedModel, engine: EngineSection) -> str:
@@ -203,6 +208,14 @@ def _choose_attention(model: PreTrainedModel, engine: EngineSection) -> str:
         return default
     attention.register()
     return attention.ATTENTION
+
+
+def _attention_notes(model: PreTrainedModel, engine: EngineSection, layout: Layout | None) -> tuple[str, ...]:
+    attends = layout is not None and bool(layout.slabs)
+    if engine.attention == "default" or attention.supports(model) or not attends:
+        return ()
+    default = model.config._attn_implementation
+    return (f"{type(model).__name__} allows no other attention than transformers' own ({default}), which is slower on a CPU",)
 
 
 def _context_limit(model: PreTrainedModel) -> int:

@@ -1,26 +1,49 @@
 """Proof, on the loaded model itself, that slot and attention compute what transformers' own cache and attention compute.
 
-Two chunks, a decode and a rollback through both; logits must agree within TOLERANCE. Run at the first load of each (identity,
-versions) and remembered. A model that fails with localkv's attention is tried with its default attention; one that fails
-there too runs uncached. Never a refusal to chat. Thread: the engine's.
+First the way of reading (see prefill): chunks through transformers' own cache against one forward without any cache, and
+whether a chunk sees the recurrent state before it. Some models of transformers 5.24 drop that state without a word, and
+comparing two caches would never show it. Then the slot, with localkv's attention or the model's default one, against
+transformers' own cache: two chunks, a decode and a rollback; logits must agree within TOLERANCE.
+
+Run at the first load of each (identity, versions) and remembered. A model that fails with localkv's attention is tried with its
+default attention; one that fails there too runs uncached. Never a refusal to chat. Thread: the engine's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache
+from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from localkv.engine.attention import AttentionRefused
 from localkv.engine.live import Live
-from localkv.engine.load import Loaded
+from localkv.engine.load import UNFIT, Loaded
+from localkv.engine.prefill import Reading, chunks
 from localkv.engine.slot import Slot
 from localkv.files import Files, replace_durably
 
 TOLERANCE = {torch.float32: 2e-3, torch.float16: 0.05, torch.bfloat16: 0.10}
 """Largest |difference| of two logit vectors, relative to the largest |logit|. bf16 paths differ by 0.3 to 0.6 where logits
 reach 20 to 30 [measured]; a dropped sink or a wrong position moves them by their whole size."""
+
+
+READING_TOLERANCE = {torch.float32: 2e-3, torch.float16: 0.10, torch.bfloat16: 0.15}
+"""The same for reading in chunks against reading everything at once; the better of two positions counts.
+
+A router of experts that decides otherwise after other rounding moves one position; a lost state moves all by 0.2 to 1.
+"""
+
+DEFAULT_BLOCK_TOKENS = 256
+"""For models without a layout."""
+
+WORDS: dict[Reading, str] = {
+    "chunks": "",
+    "tokens": "transformers loses this model's state between chunks, so questions are read token by token, which is slow",
+    "whole": "this model's state cannot be kept between forwards, so every token reads the whole conversation again",
+}
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -30,10 +53,15 @@ class Verdict(msgspec.Struct, frozen=True):
     cached: bool
     difference: float
     detail: str
+    reading: Reading = "chunks"
+    """How tokens are fed."""
 
 
 def prove(loaded: Loaded, build: Callable[[], Slot], memory_file: Path, key: str) -> Verdict:
-    """The verdict for this model; from `memory_file` if it was found before under `key` (identity and versions)."""
+    """The verdict for this model; from `memory_file` if it was found before under `key` (identity and versions).
+
+    `build` makes a slot; it is not called for a model without a layout, of which only the way of reading is found.
+    """
     known = _remembered(memory_file)
     if key in known:
         verdict = known[key]
@@ -51,39 +79,109 @@ def prove(loaded: Loaded, build: Callable[[], Slot], memory_file: Path, key: str
 
 def _examine(loaded: Loaded, build: Callable[[], Slot]) -> Verdict:
     default: str = loaded.model.config._attn_implementation
+    reading, why = _find_reading(loaded)
+    if loaded.layout is None or reading == "whole":
+        return Verdict(default, False, float("inf"), why, reading)
     wanted = [loaded.attention] if loaded.attention == default else [loaded.attention, default]
-    expected = _reference(loaded)
+    expected = _reference(loaded, reading)
     detail = ""
     for path in wanted:
         try:
             loaded.model.set_attn_implementation(path)
-            difference = _difference(_through_slot(loaded, build()), expected)
+            difference = _difference(_through_slot(loaded, build(), reading), expected)
         except AttentionRefused as error:
             detail = str(error)
             continue
         if difference <= TOLERANCE.get(loaded.model.dtype, TOLERANCE[torch.bfloat16]):
-            return Verdict(path, True, difference, detail)
+            return Verdict(path, True, difference, "; ".join(filter(None, (detail, why))), reading)
         detail = f"{path} differs by {difference:.2g} of the largest logit"
     loaded.model.set_attn_implementation(default)
-    return Verdict(default, False, float("inf"), detail)
+    return Verdict(default, False, float("inf"), detail, reading)
+
+
+def _find_reading(loaded: Loaded) -> tuple[Reading, str]:
+    """The fastest way of reading that is right, and a sentence about it unless it is the usual one."""
+    expected = _at_once(loaded)
+    limit = READING_TOLERANCE.get(loaded.model.dtype, READING_TOLERANCE[torch.bfloat16])
+    try:
+        ways: tuple[Reading, ...] = ("chunks", "tokens") if _chunk_sees_state(loaded) else ("tokens",)
+        for reading in ways:
+            found = _reference(loaded, reading)
+            # The first chunk starts from nothing: it is right in any case.
+            if min(_difference([a], [b]) for a, b in zip(found[1:], expected[1:], strict=True)) <= limit:
+                return reading, WORDS[reading]
+    except UNFIT as error:
+        return "whole", f"{WORDS['whole']} ({error})"
+    return "whole", WORDS["whole"]
+
+
+def _block_tokens(loaded: Loaded) -> int:
+    return loaded.layout.block_tokens if loaded.layout else DEFAULT_BLOCK_TOKENS
 
 
 def _script(loaded: Loaded) -> tuple[list[int], list[int], int]:
     """(first chunk, second chunk, token to decode): fixed ids, spread over the vocabulary."""
-    assert loaded.layout is not None
     vocab = int(loaded.text_config.vocab_size)
-    n = loaded.layout.block_tokens
+    n = _block_tokens(loaded)
     ids = [(17 + 7919 * i) % vocab for i in range(n + n // 2 + 1)]
     return ids[:n], ids[n:-1], ids[-1]
 
 
-def _reference(loaded: Loaded) -> list[torch.Tensor]:
+def _at_once(loaded: Loaded) -> list[torch.Tensor]:
+    """The logits after each part of the script, from one forward without a cache."""
     first, second, token = _script(loaded)
+    ids = [*first, *second, token]
+    with torch.inference_mode():
+        out = loaded.model(_tensor(loaded, ids), use_cache=False, logits_to_keep=len(second) + 2)
+    logits: torch.Tensor = out.logits[0]
+    return [logits[-len(second) - 2], logits[-2], logits[-1]]
+
+
+def _reference(loaded: Loaded, reading: Reading) -> list[torch.Tensor]:
+    """The same from transformers' own cache, read as `reading` says."""
     cache = DynamicCache(config=loaded.text_config)
-    return [_run(loaded.model, cache, part) for part in (first, second, [token])]
+    return _in_parts(loaded, reading, lambda ids: _run(loaded, cache, ids))
 
 
-def _through_slot(loaded: Loaded, slot: Slot) -> list[torch.Tensor]:
+def _in_parts(loaded: Loaded, reading: Reading, feed: Callable[[Sequence[int]], torch.Tensor]) -> list[torch.Tensor]:
+    first, second, token = _script(loaded)
+    return [feed(first), _feed_second(second, len(first), reading, feed), feed([token])]
+
+
+def _feed_second(
+    second: Sequence[int], start: int, reading: Reading, feed: Callable[[Sequence[int]], torch.Tensor]
+) -> torch.Tensor:
+    logits = [feed(second[a - start : b - start]) for a, b in chunks(start, start + len(second), start, reading)]
+    return logits[-1]
+
+
+def _chunk_sees_state(loaded: Loaded) -> bool:
+    """Whether two tokens in one forward come out otherwise if the recurrent states before them are erased.
+
+    Exactly the same logits mean that the model starts such a forward from nothing.
+    """
+    first, second, _ = _script(loaded)
+    found = []
+    for erase in (False, True):
+        cache = DynamicCache(config=loaded.text_config)
+        _run(loaded, cache, first)
+        states = _recurrent_states(cache)
+        if not states:
+            return True
+        if erase:
+            with torch.inference_mode():
+                for state in states:
+                    state.zero_()
+        found.append(_run(loaded, cache, second[:2]))
+    return not torch.equal(*found)
+
+
+def _recurrent_states(cache: Any) -> list[torch.Tensor]:
+    layers = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+    return [state for layer in layers for state in layer.recurrent_states.values() if state is not None]
+
+
+def _through_slot(loaded: Loaded, slot: Slot, reading: Reading) -> list[torch.Tensor]:
     """The same through the slot; then back to the end of the first chunk by records, and the rest once more."""
     assert loaded.layout is not None
     first, second, token = _script(loaded)
@@ -94,21 +192,25 @@ def _through_slot(loaded: Loaded, slot: Slot) -> list[torch.Tensor]:
     state = torch.empty(loaded.layout.checkpoint_bytes(len(first)), dtype=torch.uint8)
     slot.save_block(0, block)
     slot.save_checkpoint(len(first), state)
-    out += [live.feed(second), live.feed([token])]
+    out += [_feed_second(second, len(first), reading, live.feed), live.feed([token])]
     live.reset()
     slot.load_block(0, block)
     slot.load_checkpoint(len(first), state)
-    again = [live.feed(second), live.feed([token])]
+    again = [_feed_second(second, len(first), reading, live.feed), live.feed([token])]
     if not all(torch.equal(a, b) for a, b in zip(again, out[1:], strict=True)):
         return [torch.full_like(logits, float("nan")) for logits in out]
     return out
 
 
-def _run(model: PreTrainedModel, cache: DynamicCache, ids: list[int]) -> torch.Tensor:
+def _run(loaded: Loaded, cache: DynamicCache, ids: Sequence[int]) -> torch.Tensor:
     with torch.inference_mode():
-        out = model(torch.tensor([ids], device=model.device), cache=cache, use_cache=True, logits_to_keep=1)
+        out = loaded.model(_tensor(loaded, ids), cache=cache, use_cache=True, logits_to_keep=1)
     logits: torch.Tensor = out.logits[0, -1]
     return logits
+
+
+def _tensor(loaded: Loaded, ids: Sequence[int]) -> torch.Tensor:
+    return torch.tensor([ids], dtype=torch.long, device=loaded.device)
 
 
 def _difference(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:

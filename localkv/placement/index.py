@@ -5,7 +5,7 @@ Torch-free. Knows names, places and rows; moves nothing. Thread: the control thr
 Invariants (`check`): an entry is in RAM or on SSD or both; a pinned entry has a place; every lookup finds its entries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -24,6 +24,8 @@ class Saving(StrEnum):
     SAVED = "saved"
     SPARE = "spare"
     """Only in RAM and not worth a write: a checkpoint that a newer one replaced. May go without being saved."""
+    PRIVATE = "private"
+    """Only in RAM because a private conversation made it. Never written, unless another conversation has the same tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,13 @@ class Index:
             _drop(self._checkpoints, entry.row.parent, name)
         self.tombstones[name] = reason
         return entry
+
+    def publish(self, names: Iterable[str]) -> None:
+        """These records belong to a conversation that is not private: they may be saved."""
+        for name in names:
+            entry = self.entries.get(name)
+            if entry is not None and entry.saving is Saving.PRIVATE:
+                entry.saving = Saving.UNSAVED
 
     def get(self, name: str) -> Candidate | None:
         """The record of that name, if it is known."""

@@ -78,6 +78,9 @@ class Keeper:
         self.saver = Saver(store, self._index, transfers, limits, events, self._box.tell)
         self.room = Room(pool, self._index, events, self._save_now)
         self.saver.settled = self._after_save
+        self.saver.clear_up()
+        self._private = False
+        """The turn under way is a private conversation's. Engine thread."""
         self.read_records = 0
         self.read_bytes = 0
 
@@ -85,7 +88,8 @@ class Keeper:
 
     def plan(self, question: Question, slot: SlotView) -> Plan:
         """What `question` needs, as things are now."""
-        return self._box.ask(lambda: make_plan(question, slot, self._index, self.ground))
+        private = self._private
+        return self._box.ask(lambda: self._plan(question, slot, private=private))
 
     @contextmanager
     def hold(self, plan: Plan) -> Iterator[None]:
@@ -98,12 +102,17 @@ class Keeper:
             self._box.tell(lambda: self._let_go(held))
 
     @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """While this is open no save is begun, unless one has waited too long: saving takes 30 % of decoding's speed."""
+    def quiet(self, *, private: bool = False) -> Iterator[None]:
+        """While this is open no save is begun, unless one has waited too long: saving takes 30 % of decoding's speed.
+
+        `private`: what is committed meanwhile is never written.
+        """
+        self._private = private
         self._transfers.pause_saves()
         try:
             yield
         finally:
+            self._private = False
             self._transfers.resume_saves()
 
     def bring(self, plan: Plan) -> Iterator[tuple[Piece, memoryview]]:
@@ -134,7 +143,8 @@ class Keeper:
 
         def commit(record: Record, replaces: str, spare: bool) -> None:
             committed.append(True)
-            self._box.tell(lambda: self._enter(record, place, replaces, Saving.SPARE if spare else Saving.UNSAVED))
+            saving = Saving.PRIVATE if self._private else Saving.SPARE if spare else Saving.UNSAVED
+            self._box.tell(lambda: self._enter(record, place, replaces, saving))
 
         try:
             yield Reservation(place.view(n_bytes), commit)
@@ -189,6 +199,12 @@ class Keeper:
         self._pool.check()
 
     # ---- the control thread's side ----
+
+    def _plan(self, question: Question, slot: SlotView, *, private: bool) -> Plan:
+        plan = make_plan(question, slot, self._index, self.ground)
+        if not private:  # the same tokens in a conversation that is not private: nothing is given away by saving them
+            self._index.publish([*plan.names, *(piece.name for piece in plan.pieces)])
+        return plan
 
     def _hold(self, names: list[str]) -> list[str]:
         now, held = time.time(), []
@@ -309,6 +325,9 @@ class Keeper:
                 self.room.give_back(place)
             else:
                 known.place, known.ids = place, record.ids
+            if saving is Saving.UNSAVED and known.saving is not Saving.SAVED:
+                known.saving = saving  # it was spare or private, and is wanted now
+                self.saver.start()
             return
         replaces = self._supersede(replaces)
         entry = Entry(row_of(record, 0, time.time()), record.ids, saving, place, used=time.time(), replaces=replaces)

@@ -307,7 +307,7 @@ class _Search:
         if not chain.own:
             return _FOREIGN if chain.resume_at else "" if self.question.head is None else _NOTHING
         records = (*chain.blocks, chain.checkpoint) if chain.checkpoint else chain.blocks
-        if any(False for record in records):
+        if any(record.n_bytes and record.fingerprint != self.ground.fingerprint for record in records):
             return f"{Reason.FINGERPRINT_CHANGED}: versions, threads or device changed since these records were made"
         return ""
 

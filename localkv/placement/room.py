@@ -105,7 +105,7 @@ class Room:
         self.evicted_bytes += entry.row.n_bytes
         self._events.emit("move", record=name[:12], source="ram", target="", bytes=entry.row.n_bytes, reason="room")
         if entry.saving is not Saving.SAVED:
-            self._index.remove(name, "superseded")
+            self._index.remove(name, Reason.EVICTED if entry.saving is Saving.PRIVATE else "superseded")
 
     def _worth_waiting(self) -> bool:
         """True if a place will come by itself: something is pinned or being saved. Gives one record up where saving is impossible."""

@@ -182,6 +182,12 @@ class Saver:
         self._retry_at = time.monotonic() + RETRY_SECONDS
         self._events.emit("save.failed", error=type(error).__name__, message=self.trouble)
 
+    def clear_up(self) -> None:
+        """Delete what an earlier engine left half written. The writing thread does it, so nothing is half published meanwhile."""
+        store = self._store
+        if store is not None:
+            self._transfers.submit(Lane.DELETE, 0, lambda: _sweep(store), self._struck)
+
     def strike(self, name: str, reason: str) -> None:
         """Take a bad record's row and file out of the store."""
         store = self._store
@@ -192,6 +198,11 @@ class Saver:
     def _struck(self, outcome: Outcome[None]) -> None:
         if outcome.error is not None:
             self._events.emit("strike.failed", message=str(outcome.error))
+
+
+def _sweep(store: Store) -> None:
+    while store.sweep(age_seconds=0.0):
+        pass
 
 
 def _make_room(store: Store, residents: Sequence[Resident], limits: SsdLimits, need_bytes: int) -> list[tuple[str, str]]:

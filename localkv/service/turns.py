@@ -130,6 +130,14 @@ class Chat:
                 self._unsaved.remove(entry)
         return problem
 
+    def forks_after_head(self, entry: Entry) -> bool:
+        """Whether another branch goes on from the newest head above the answer of `entry`: its record is still wanted then."""
+        if entry.question_id is None:
+            return False
+        path = self._store.path(entry.conversation, entry.question_id)
+        newest = max((i for i, message in enumerate(path) if message.head is not None), default=len(path))
+        return any(len(self._store.children(message.id, entry.conversation)) > 1 for message in path[newest:])
+
     def steps(self, entry: Entry) -> list[Step]:
         """The path from the root to what `entry` asks: from the database, then from entries that are not there yet."""
         waiting: list[Entry] = []
@@ -248,7 +256,9 @@ class Turn:
             model=self.conversation.model,
             lines=tuple(step.line for step in self._steps),
             sampling=self._sampling,
+            private=self.conversation.private,
             head=heads[-1] if heads else None,
+            keep_head=bool(heads) and self._chat.forks_after_head(self._entry),
         )
 
     def _follow(self, reply: AnyReply | None) -> Iterator[TurnEvent]:

@@ -42,6 +42,7 @@ RuntimeFactory = Callable[[Home, Config, EventLog, str], EngineRuntime]
 def main(argv: Sequence[str] | None = None, runtime_factory: RuntimeFactory | None = None) -> int:
     """Be the engine until the last face has left; returns the exit code (see launch)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o077)  # whatever a library writes is private, too
     faulthandler.enable()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(threadName)s %(levelname)s %(message)s")
     arguments = sys.argv[1:] if argv is None else argv

@@ -8,6 +8,7 @@ reading, so several files may be read at once.
 import contextlib
 import os
 import stat
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -63,9 +64,17 @@ class Good:
 
 
 def audit_store(
-    root: Path, budget_bytes: int | None, progress: Callable[[int, int], None], files: Files | None = None
+    root: Path,
+    budget_bytes: int | None,
+    progress: Callable[[int, int], None],
+    *,
+    files: Files | None = None,
+    young_seconds: float = 0.0,
 ) -> Audit:
-    """Look at everything below `root`; `budget_bytes` None: no budget is checked."""
+    """Look at everything below `root`; `budget_bytes` None: no budget is checked.
+
+    Files younger than `young_seconds` may have no row: an engine may be publishing them.
+    """
     files = files or Files()
     audit = Audit()
     if not root.is_dir():
@@ -76,7 +85,7 @@ def audit_store(
     good = _check_files(found, files, audit, progress)
     audit.findings += [*_compare(root, rows, good, found), *_odd_shapes(root, good), *_strays(root, found)]
     again, _ = _rows(root)
-    audit.findings = [finding for finding in audit.findings if _stands(finding, rows, again)]
+    audit.findings = [finding for finding in audit.findings if _stands(finding, rows, again, young_seconds)]
     used = sum(_size(files, path) for path in root.rglob("*") if path.is_file())
     if budget_bytes is not None and used > budget_bytes:
         what = f"the store has {used:,} bytes and may have {budget_bytes:,}"
@@ -203,20 +212,29 @@ def _strays(root: Path, found: dict[tuple[str, str], Path]) -> Iterator[Finding]
         with contextlib.suppress(FileNotFoundError):
             if os.name != "nt" and path.stat().st_mode & OTHERS:
                 yield Finding("permissions", f"others may read {path}", path=path)
-            if path.is_dir() or path in known or (len(inside) == 1 and inside[0].startswith(Path(CATALOGUE).stem)):
+            fresh = len(inside) == 3 and path.name.endswith(FILE_SUFFIX)  # published since the record files were listed
+            if path.is_dir() or path in known or fresh or (len(inside) == 1 and inside[0].startswith(Path(CATALOGUE).stem)):
                 continue
             kind = "temp_file" if path.name.endswith(TEMP_SUFFIX) else "stray_file"
             yield Finding(kind, f"{path} belongs to no record", path=path)
 
 
-def _stands(finding: Finding, before: dict[tuple[str, str], Row], after: dict[tuple[str, str], Row]) -> bool:
+def _stands(
+    finding: Finding, before: dict[tuple[str, str], Row], after: dict[tuple[str, str], Row], young_seconds: float
+) -> bool:
     """Whether it is still so: what an engine removed or published meanwhile is as it should be."""
     key = (finding.identity, finding.name)
-    if finding.kind == "no_row":
-        return key not in after and finding.path is not None and finding.path.exists()
-    if finding.kind in {"temp_file", "stray_file"}:
-        return finding.path is not None and finding.path.exists()
+    if finding.kind in {"no_row", "temp_file", "stray_file"}:
+        return key not in after and finding.path is not None and _is_old(finding.path, young_seconds)
     return key not in before or key in after
+
+
+def _is_old(path: Path, seconds: float) -> bool:
+    """False for a file that is gone. A time in the future counts by its distance: the clock may have been set back."""
+    try:
+        return abs(time.time() - path.stat().st_mtime) >= seconds
+    except FileNotFoundError:
+        return False
 
 
 def _size(files: Files, path: Path) -> int:

@@ -4,15 +4,14 @@
 frame. Thread: the UI's.
 """
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import ClassVar
 
 import msgspec
 from textual.app import App
-from textual.binding import BindingType
 
 from localkv.chat.store import ConversationStore
 from localkv.config import Config
@@ -25,13 +24,12 @@ from localkv.tui.screen import ChatScreen
 from localkv.tui.theme import choose_theme, palette, read_themes, textual_theme
 
 
-class LocalKVApp(App[None]):
+class LocalKVApp(App[None], inherit_bindings=False):
     """The chat in a terminal."""
 
     TITLE = "localkv"
     CSS = NOTICES
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(
         self,
@@ -45,8 +43,9 @@ class LocalKVApp(App[None]):
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
         session: str | None = None,
+        private: bool = False,
     ) -> None:
-        """`clock` is wall time, `ticks` measures rates; `session` is opened, or begun if it is new."""
+        """`clock` is wall time, `ticks` measures rates; `session` is opened, or begun if it is new; new ones may be `private`."""
         super().__init__()
         self.animation_level = "none"
         themes, self._problems = read_themes([resource_dir("themes"), home.user_themes])
@@ -56,7 +55,7 @@ class LocalKVApp(App[None]):
         for each in themes.values():
             self.register_theme(textual_theme(each))
         self.theme = theme.name
-        desk = Desk(store, config, clock)
+        desk = Desk(store, config, clock, private=private)
         if session:
             desk.open_named(session)
         self.chat_screen = ChatScreen(
@@ -64,12 +63,23 @@ class LocalKVApp(App[None]):
             panel=config.chat.panel,
         )  # fmt: skip
 
+    def get_default_screen(self) -> ChatScreen:
+        """The chat: no other screen is made before it."""
+        return self.chat_screen
+
     def on_mount(self) -> None:
-        """Show the chat, and what is wrong with themes."""
+        """Say what is wrong with themes."""
         self.theme_changed_signal.subscribe(self, self._repaint)
-        self.push_screen(self.chat_screen)
         for problem in self._problems:
             self.notify(problem, severity="warning", markup=False, timeout=15)
+
+    def tell(self, problem: str) -> None:
+        """Show what went wrong elsewhere. Any thread; not heard once the app has ended."""
+        if not self.is_running:
+            self._problems.append(problem)
+            return
+        with contextlib.suppress(RuntimeError):
+            self.call_from_thread(self.notify, problem, severity="error", markup=False, timeout=30)
 
     def _repaint(self, theme: object) -> None:
         del theme
@@ -81,7 +91,15 @@ class LocalKVApp(App[None]):
         self.chat_screen.action_quit()
 
 
-def run(home: Home, config: Config, *, model: str | None = None, session: str | None = None, theme: str | None = None) -> int:
+def run(
+    home: Home,
+    config: Config,
+    *,
+    model: str | None = None,
+    session: str | None = None,
+    theme: str | None = None,
+    private: bool = False,
+) -> int:
     """The chat until the person leaves; the exit code. Raises LocalKVError for what keeps it from starting."""
     from localkv.service.client import EngineClient
     from localkv.service.turns import Chat as Turns
@@ -92,9 +110,13 @@ def run(home: Home, config: Config, *, model: str | None = None, session: str | 
     try:
         store.recover()
         client = EngineClient(home, config)
-        app = LocalKVApp(home, config, store, Turns(store, client), client, session=session)
+        app = LocalKVApp(home, config, store, Turns(store, client), client, session=session, private=private)
+        backup = store.begin_daily_backup(app.tell)
         app.run()
         client.close()
+        backup.join()
+        if farewell := app.chat_screen.stage.engine.farewell:
+            print(farewell, file=sys.stderr)
         return app.return_code or 0
     finally:
         store.close()
@@ -103,7 +125,9 @@ def run(home: Home, config: Config, *, model: str | None = None, session: str | 
 def chosen(config: Config, model: str | None, theme: str | None) -> Config:
     """`config` with what the command line says instead."""
     if model is not None:
-        config = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, name=model))
+        trusted = config.model.trust_remote_code and model == config.model.name  # code is trusted of one model, not of any
+        section = msgspec.structs.replace(config.model, name=model, trust_remote_code=trusted)
+        config = msgspec.structs.replace(config, model=section)
     if theme is not None:
         config = msgspec.structs.replace(config, chat=msgspec.structs.replace(config.chat, theme=theme))
     return config

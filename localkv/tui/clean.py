@@ -1,40 +1,15 @@
-"""Text of people and models made harmless for a terminal.
+"""Strangers' text as the screen shows it: harmless, with tabs of a fixed width, so that it can be cleaned piece by piece.
 
-Knows no widgets. Whatever could move the cursor, change colours, reorder the line or hide is shown as visible characters;
-nothing is dropped. Joiners and variation selectors stay: emoji and several scripts need them.
+Knows no widgets. What is harmful, chat/visible knows.
 """
 
-import re
+from localkv.chat.visible import one_line, visible
 
 TAB = "    "
-"""A fixed width, so that text can be cleaned piece by piece."""
 
-_NEWLINES = re.compile("\r\n?|[\u2028\u2029\x0b\x0c\x85]")
-_HOSTILE = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"  # C0 and C1 controls, escape among them
-    "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # direction marks and overrides, invisible characters
-    "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates; tag characters, which hide whole sentences
-)
+__all__ = ["TAB", "harmless", "one_line"]
 
 
 def harmless(text: str) -> str:
-    """`text` with one kind of newline, tabs as spaces, and every hostile character spelled out (ESC as "^[")."""
-    if text.isascii() and text.isprintable():
-        return text
-    text = _NEWLINES.sub("\n", text)
-    text = _HOSTILE.sub(_spell, text)
-    return text.replace("\t", TAB)
-
-
-def one_line(text: str) -> str:
-    """`text` harmless and on one line, for titles and notices."""
-    return " ".join(harmless(text).split())
-
-
-def _spell(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return "^" + chr(code + 0x40)
-    if code == 0x7F:
-        return "^?"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    """`text` with nothing in it that a terminal obeys, and no tabs."""
+    return visible(text).replace("\t", TAB)

@@ -6,6 +6,7 @@ TextArea, because that places the terminal's cursor for input method editors. Th
 
 from collections.abc import Sequence
 
+from textual.events import Key
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -35,7 +36,7 @@ class Composer(TextArea):
     """
 
     class Sent(Message):
-        """The person sends `text`."""
+        """The person sends `text`; the composer is empty already."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -61,6 +62,20 @@ class Composer(TextArea):
         self._back = 0
         self._draft = ""
 
+    async def _on_key(self, event: Key) -> None:
+        """Keys that are bound, by the screen or here, act in the order of typing; the rest is text.
+
+        Textual lets a bound key bubble up to the app before it acts. Characters typed after it would overtake it: in a fast
+        "a backspace b" the b would be deleted, and what is typed after Enter would be sent or lost.
+        """
+        for node in (self.screen, self):
+            for binding in node._bindings.key_to_bindings.get(event.key, ()):
+                event.stop()
+                event.prevent_default()
+                await node.run_action(binding.action)
+                return
+        await super()._on_key(event)
+
     def begin(self, draft: str, past: Sequence[str]) -> None:
         """Another conversation: its draft, and its earlier questions, oldest first."""
         self.load_text(draft)
@@ -74,8 +89,15 @@ class Composer(TextArea):
         if self.document.get_line(row)[:column].endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
             return
-        if self.text.strip():
-            self.post_message(self.Sent(self.text))
+        text = self.text
+        if text.strip():
+            self.load_text("")
+            self.post_message(self.Sent(text))
+
+    def give_back(self, text: str) -> None:
+        """Put a text that could not be sent before what has been typed since."""
+        self.insert(text, (0, 0))
+        self.move_cursor(self.document.end)
 
     def action_newline(self) -> None:
         """Start a new line."""

@@ -6,7 +6,7 @@ store are LocalKVErrors for the caller to show.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
@@ -26,15 +26,19 @@ class Start:
     sampling: SamplingSection
     system: str
     name: str = ""
+    private: bool = False
 
 
 class Desk:
     """The open conversation, and the store behind it."""
 
-    def __init__(self, store: ConversationStore, config: Config, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: ConversationStore, config: Config, clock: Callable[[], float] = time.time, *, private: bool = False
+    ) -> None:
+        """`private`: new conversations are."""
         self.store = store
         self.clock = clock
-        self.defaults = Start(config.model, config.sampling, config.chat.system)
+        self.defaults = Start(config.model, config.sampling, config.chat.system, private=private)
         self.start = self.defaults
         self.opened: Conversation | None = None
         self.messages: list[Message] = []
@@ -87,7 +91,7 @@ class Desk:
             self.open(self.store.by_name(name).id)
         except UnknownConversation:
             self.begin()
-            self.start = Start(self.start.model, self.start.sampling, self.start.system, name)
+            self.start = replace(self.start, name=name)
 
     @property
     def last(self) -> Message | None:
@@ -97,7 +101,7 @@ class Desk:
     def begin(self, system: str | None = None) -> None:
         """Look at a new, empty conversation."""
         base = self.defaults
-        self.start = Start(base.model, base.sampling, base.system if system is None else system)
+        self.start = replace(base, system=base.system if system is None else system)
         self.opened = None
         self.messages = []
         self.draft = ""
@@ -109,7 +113,9 @@ class Desk:
             while self.opened is None:
                 name = start.name or self._free_name()
                 try:
-                    self.opened = self.store.create(name, model=start.model, sampling=start.sampling, system=start.system)
+                    self.opened = self.store.create(
+                        name, model=start.model, sampling=start.sampling, system=start.system, private=start.private
+                    )
                 except ConversationExists:
                     if start.name:
                         raise
@@ -118,7 +124,7 @@ class Desk:
     def rename(self, conversation: str, title: str) -> Conversation:
         """Give it another title."""
         self.store.rename(conversation, title=title)
-        return self._changed(conversation)
+        return self.reread(conversation)
 
     def trash(self, conversation: str) -> None:
         """Move it to the trash; `undo` brings it back."""
@@ -139,18 +145,18 @@ class Desk:
     def set_sampling(self, sampling: SamplingSection) -> None:
         """Draw tokens like this in the open conversation from now on."""
         if self.opened is None:
-            self.start = Start(self.start.model, sampling, self.start.system, self.start.name)
+            self.start = replace(self.start, sampling=sampling)
             return
         self.store.set_sampling(self.opened.id, sampling)
-        self._changed(self.opened.id)
+        self.reread(self.opened.id)
 
     def set_model(self, model: ModelSection) -> None:
         """Let this model answer in the open conversation from now on."""
         if self.opened is None:
-            self.start = Start(model, self.start.sampling, self.start.system, self.start.name)
+            self.start = replace(self.start, model=model)
             return
         self.store.set_model(self.opened.id, model)
-        self._changed(self.opened.id)
+        self.reread(self.opened.id)
 
     def items(self) -> list[Item]:
         """All conversations as lines of the list."""
@@ -163,7 +169,8 @@ class Desk:
             if self.opened is not None:
                 self.store.set_draft(self.opened.id, draft)
 
-    def _changed(self, conversation: str) -> Conversation:
+    def reread(self, conversation: str) -> Conversation:
+        """The settings and title of a conversation as they are now; the messages stay as they were read."""
         fresh = self.store.get(conversation)
         if self.key == conversation:
             self.opened = fresh

@@ -24,6 +24,7 @@ Answer = TypeVar("Answer")
 class Dialog(ModalScreen[Answer]):
     """What all of them look like."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "app.quit", "quit", show=False)]
     DEFAULT_CSS = """
     Dialog {
         align: center middle;
@@ -58,6 +59,7 @@ class Rename(Dialog[str | None]):
         self._title = title
 
     def compose(self) -> ComposeResult:
+        """A question, a line to write, a hint."""
         with Vertical():
             yield Static("Title of this conversation", classes="question", markup=False)
             yield Input(self._title, max_length=200)
@@ -93,6 +95,7 @@ class Confirm(Dialog[bool]):
         self._hint = f"y  {yes}      esc  {no}"
 
     def compose(self) -> ComposeResult:
+        """A question and what the keys mean."""
         with Vertical():
             yield Static(self._question, classes="question", markup=False)
             yield Static(self._hint, classes="hint", markup=False)
@@ -127,6 +130,7 @@ class Help(Dialog[None]):
         self._commands = commands
 
     def compose(self) -> ComposeResult:
+        """Rows that scroll, and a hint."""
         with Vertical():
             yield RowsView(id="help")
             yield Static("esc closes   up and down scroll", classes="hint", markup=False)

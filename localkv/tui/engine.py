@@ -15,7 +15,6 @@ from localkv.tui.feed import Feed
 from localkv.tui.phase import IDLE, Phase
 from localkv.tui.ports import Client
 from localkv.tui.runs import Run
-from localkv.units import format_count, format_seconds
 
 LEAVE_SECONDS = 30.0
 """How long leaving may take: what is not on SSD by then is computed again next time."""
@@ -38,6 +37,8 @@ class Engine:
         self.phase = Phase("loading", detail="the engine")
         self._notices: list[tuple[str, bool]] = []
         self.left = False
+        self.farewell = ""
+        """What the person should know after the screen is gone."""
 
     @property
     def moving(self) -> bool:
@@ -55,6 +56,11 @@ class Engine:
             self.state = "starting"
             self._feed = Feed("engine start", lambda: self._prepare(model))
             self._feed.begin()
+
+    def works(self) -> None:
+        """An answer came: whatever was wrong before, there is an engine now."""
+        if self.state == "off":
+            self.state = "ready"
 
     def leave(self, runs: Sequence[Run], sleep: Callable[[float], None] = time.sleep) -> None:
         """Stop `runs`, let the engine save and end; returns at once."""
@@ -76,10 +82,19 @@ class Engine:
             if over:
                 self._end_of_preparing(self._feed.problem)
                 self._feed = None
-        if self._leaving is not None and self._leaving.drain()[1]:
+        return self._drain_leaving() or changed
+
+    def _drain_leaving(self) -> bool:
+        if self._leaving is None:
+            return False
+        events, over = self._leaving.drain()
+        for event in events:
+            if isinstance(event, Flushed) and event.problem:
+                self.farewell = f"not everything could be saved: {one_line(event.problem)}; it is computed again next time"
+        if over:
             self._leaving = None
-            self.left = changed = True
-        return changed
+            self.left = True
+        return over
 
     def _prepare(self, model: ModelSection) -> Iterator[object]:
         self._client.connect()
@@ -119,12 +134,3 @@ class Engine:
             text = str(problem) if isinstance(problem, LocalKVError) else repr(problem)
             self._notices.append((one_line(text), True))
         self.phase = IDLE
-
-
-def farewell(flushed: Flushed | None) -> str:
-    """What leaving saved, for the terminal after the screen is gone; empty if there is nothing to say."""
-    if flushed is None:
-        return ""
-    if flushed.problem:
-        return f"not everything could be saved: {flushed.problem}"
-    return f"saved {format_count(flushed.records)} records in {format_seconds(flushed.seconds)}" if flushed.records else ""

@@ -32,8 +32,6 @@ ChatScreen { background: $background; color: $foreground; }
 #right { width: 35; height: 100%; background: $surface; border-left: vkey $rule; }
 #panel { height: 1fr; padding: 0 0 0 1; overflow-y: scroll; background: $surface; scrollbar-background: $surface; }
 
-Footer { background: $background; height: 1; }
-FooterKey { background: $background; }
 
 ChatScreen.side-closed #side { display: none; }
 ChatScreen.panel-closed #right { display: none; }
@@ -46,7 +44,7 @@ ChatScreen.-normal.panel-open #right, ChatScreen.-narrow.panel-open #right {
     display: block; layer: over; dock: right; width: 37;
 }
 
-ChatScreen.-short Footer { display: none; }
+ChatScreen.-short KeyLine { display: none; }
 ChatScreen.-short #composer { max-height: 3; }
 ChatScreen.-short #header { height: 1; border-bottom: none; }
 

@@ -12,11 +12,12 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Key, Resize
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from localkv.tui.composer import Composer
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.instruments import Instruments
+from localkv.tui.keyline import KeyLine
 from localkv.tui.keys import bindings
 from localkv.tui.layout import CSS, HEIGHTS, WIDTHS
 from localkv.tui.rowsview import RowsView
@@ -42,6 +43,7 @@ class Panes(Screen[None]):
         self.composer = Composer(placeholder="Write a message", id="composer")
         self.filter = Input(id="filter", placeholder="words of a title", compact=True)
         self.filter.cursor_blink = False
+        self.keyline = KeyLine(palette)
         self.instruments = Instruments(
             glyphs,
             head=RowsView(id="side-head"),
@@ -52,6 +54,7 @@ class Panes(Screen[None]):
         )
 
     def compose(self) -> ComposeResult:
+        """List, conversation with what stands around it, cache panel, footer."""
         with Horizontal(id="body"):
             with Vertical(id="side"):
                 yield self.instruments.head
@@ -67,7 +70,7 @@ class Panes(Screen[None]):
                     yield self.composer
             with Vertical(id="right"):
                 yield self.instruments.panel
-        yield Footer(compact=True, show_command_palette=False)
+        yield self.keyline
 
     def show_facts(self) -> None:
         """Bring what stands around the conversation up to date."""

@@ -6,12 +6,14 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from localkv.tui.keys import bindings
 from localkv.tui.rows import BLANK, Row
 
 
-class RowsView(ScrollView):
+class RowsView(ScrollView, inherit_bindings=False):
     """Rows, top to bottom; taller than the widget, they scroll."""
 
+    BINDINGS = bindings("text")
     DEFAULT_CSS = """
     RowsView {
         overflow-x: hidden;

@@ -49,8 +49,11 @@ class Run:
         self._asked_at = asked_at
         self._question_id = f"question {id(self)}"
         self._answer_id = answer_id or f"answer {id(self)}"
+        self._asked = False
         self._tokens = 0
         self._first_at = 0.0
+        self.earlier: Run | None = None
+        """A turn of the same conversation that the database does not have yet; it is shown before this one."""
         self.over = False
 
     @property
@@ -67,6 +70,11 @@ class Run:
         """Sentences to show; each is given once."""
         notices, self._notices = self._notices, []
         return notices
+
+    def take_asked(self) -> bool:
+        """Whether the question was stored since the last call."""
+        asked, self._asked = self._asked, False
+        return asked
 
     @property
     def on_its_way(self) -> bool:
@@ -99,7 +107,7 @@ class Run:
     def entries(self, now: float) -> list[Entry]:
         """The question and its answer as they stand."""
         time = clock_time(self._asked_at, now)
-        entries = []
+        entries = self.earlier.entries(now) if self.earlier is not None else []
         if self.question is not None:
             entries.append(Entry(self._question_id, "user", self.question, time=time))
         marks = []
@@ -114,6 +122,7 @@ class Run:
     def _fold(self, event: object) -> None:
         match event:
             case Asked():
+                self._asked = True
                 self._question_id = event.question_id or self._question_id
                 self._answer_id = event.answer_id or self._answer_id
             case Progress():
@@ -165,6 +174,7 @@ class Runs:
 
     def add(self, run: Run) -> None:
         """Start `run`; the conversation has none that is not over."""
+        run.earlier = self._runs.get(run.conversation)
         self._runs[run.conversation] = run
         run.begin()
 

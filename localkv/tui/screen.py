@@ -99,6 +99,7 @@ class ChatScreen(Panes):
     def restyle(self, palette: Palette) -> None:
         """Paint in another palette."""
         self._palette = palette
+        self.keyline.restyle(palette)
         self.stage.restyle(palette)
 
     def say(self, text: str, severity: Severity = "information", seconds: float = 6.0) -> None:
@@ -209,22 +210,30 @@ class ChatScreen(Panes):
         event.stop()
         self._send(event.text)
 
-    @refusing
     def _send(self, text: str) -> None:
-        call = parse(text.strip()) if "\n" not in text.strip() else None
+        try:
+            refusal = self._act_on(text)
+        except LocalKVError as error:
+            refusal = str(error)
+        if refusal:
+            self.composer.give_back(text)
+            self.say(refusal, "warning")
+
+    def _act_on(self, text: str) -> str:
+        """Do what a sent text says; why it can't be done, or nothing. Raises LocalKVError."""
+        line = text.strip()
+        call = parse(line) if "\n" not in line else None
         if isinstance(call, Mistake):
-            self.say(call.message, "warning")
-            return
+            return call.message
         if call is not None:
-            self.composer.begin("", self.composer.past)
             slash.perform(self, call)
-            return
+            return ""
         if self.stage.runs.busy(self.desk.key):
-            self.say("the answer is still being written; esc stops it, and your message stays here", "warning")
-            return
+            return "the answer is still being written; esc stops it, and your message stays here"
         self.stage.ask(message_of(text))
-        self.composer.begin("", [*self.composer.past, text])
+        self.composer.past = [*self.composer.past, text]
         self._store_draft()
+        return ""
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """The draft is stored a second after the last key."""
@@ -283,7 +292,10 @@ class ChatScreen(Panes):
     @refusing
     def action_rename(self) -> None:
         """Rename the open conversation."""
-        self._ask_title(self.desk.ensure().id)
+        if self.desk.key:
+            self._ask_title(self.desk.key)
+        else:
+            self.say("a new conversation takes its title from its first message")
 
     def action_step(self, step: int) -> None:
         """Open a neighbour in the list."""

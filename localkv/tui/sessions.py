@@ -20,10 +20,10 @@ from localkv.tui.listing import Item, line, matching, ordered
 from localkv.tui.theme import Palette
 
 
-class Sessions(ScrollView, can_focus=True):
+class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
     """Conversations, newest first, with a cursor and a filter."""
 
-    BINDINGS = bindings("list")
+    BINDINGS = bindings("list", "text")
     DEFAULT_CSS = """
     Sessions {
         background: $surface;

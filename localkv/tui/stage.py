@@ -117,10 +117,10 @@ class Stage:
         if not self.desk.whole:
             self._signals.soon(self._show_whole)
 
-    def _show_whole(self) -> None:
-        """The messages before those of the first picture."""
+    def _show_whole(self, *, again: bool = False) -> None:
+        """All messages: those before the first picture's, and `again` those that are there."""
         try:
-            if not self.desk.whole:
+            if again or not self.desk.whole:
                 self.desk.read_whole()
         except LocalKVError as error:
             self._signals.say(str(error), "error")
@@ -155,7 +155,7 @@ class Stage:
             title=one_line(self.desk.title) or UNTITLED,
             model=self.desk.model.name,
             ready=ready if ready is not None and ready.model == self.desk.model else None,
-            state=self.engine.state,
+            state="off" if self.engine.state == "ready" and not self._client.alive else self.engine.state,
             snapshot=self._client.latest_snapshot,
             numbers=(run.numbers if run is not None else None) or newest_numbers(self.desk.messages),
             phase=self._phase(run),
@@ -262,6 +262,8 @@ class Stage:
     def _show_run(self, run: Run) -> None:
         for notice in run.take_notices():
             self._signals.say(notice, "warning")
+        if run.take_asked():
+            self._read_row(run.conversation)
         if run.conversation != self.desk.key:
             return
         transcript = self._widgets.transcript
@@ -277,6 +279,8 @@ class Stage:
             self._signals.later(RETRY_SECONDS, self._save_again)
         else:
             self.runs.forget(run)
+        if run.finished is not None and run.finished.state == "complete":
+            self.engine.works()
         if run.conversation != self.desk.key:
             self._unread.add(run.conversation)
         self._read_again(run.conversation)
@@ -284,18 +288,19 @@ class Stage:
 
     def _read_again(self, conversation: str) -> None:
         """The store has something new of this conversation."""
+        self._read_row(conversation)
+        if conversation == self.desk.key:
+            self._show_whole(again=True)
+
+    def _read_row(self, conversation: str) -> None:
+        """Its line in the list, and its title."""
         try:
-            stored = self.desk.store.get(conversation)
-            if stored.trashed is None:
-                self._widgets.sessions.change(to_item(stored))
-            if conversation == self.desk.key:
-                self.desk.read_whole()
+            stored = self.desk.reread(conversation)
         except LocalKVError as error:
             self._signals.say(str(error), "error")
             return
-        if conversation == self.desk.key:
-            self._widgets.composer.past = questions(self.desk.messages)
-            self._widgets.transcript.sync(self._entries())
+        if stored.trashed is None:
+            self._widgets.sessions.change(to_item(stored))
 
     def _save_again(self) -> None:
         if self._saving is None and self._chat.unsaved:

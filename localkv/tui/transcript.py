@@ -16,6 +16,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from localkv.tui.glyphs import DRAWN, Glyphs
+from localkv.tui.keys import bindings
 from localkv.tui.markdown import Markdown, parser
 from localkv.tui.messages import Painter
 from localkv.tui.pages import Entry, Pages
@@ -23,9 +24,10 @@ from localkv.tui.rows import BLANK, Row, cut, row, selected
 from localkv.tui.theme import Palette
 
 
-class Transcript(ScrollView, can_focus=True):
+class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
     """All messages of the open conversation."""
 
+    BINDINGS = bindings("text")
     ALLOW_SELECT = True
     DEFAULT_CSS = """
     Transcript {

@@ -5,7 +5,8 @@ import sqlite3
 import pytest
 
 from localkv.chat import migrations as module
-from localkv.chat.migrations import BACKUPS_KEPT, MIGRATIONS, Migration, list_backups
+from localkv.chat.backups import KEPT, list_backups
+from localkv.chat.migrations import MIGRATIONS, Migration
 from localkv.chat.store import ConversationStore
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConversationError, NotWritable, SchemaTooNew
@@ -88,12 +89,12 @@ def test_only_the_newest_backups_stay(filled, backups):
     backups.mkdir()
     (backups / "notes.txt").write_text("mine")
     (backups / "conversations-20190101T000000.000000Z-schema1.db.part").write_bytes(b"cut by a crash")
-    for n in range(BACKUPS_KEPT + 3):
+    for n in range(KEPT + 3):
         old = backups / f"conversations-2020010{n}T000000.000000Z-schema1.db"
         old.write_bytes(b"old")
     ConversationStore.open(filled, backups, migrations=(*MIGRATIONS, COLOUR)).close()
     kept = list_backups(backups, filled)
-    assert len(kept) == BACKUPS_KEPT
+    assert len(kept) == KEPT
     assert version(kept[0]) == len(MIGRATIONS)
     assert kept[-1].name.startswith("conversations-20200104")
     assert sorted(backups.iterdir()) == sorted([*kept, backups / "notes.txt"])
@@ -102,11 +103,11 @@ def test_only_the_newest_backups_stay(filled, backups):
 def test_a_backup_of_a_wrong_clock_is_not_pruned_at_once(filled, backups):
     """With the clock set back the new backup sorts as the oldest, and still stays."""
     backups.mkdir()
-    for n in range(BACKUPS_KEPT):
+    for n in range(KEPT):
         (backups / f"conversations-2999010{n + 1}T000000.000000Z-schema1.db").write_bytes(b"future")
     ConversationStore.open(filled, backups, migrations=(*MIGRATIONS, COLOUR)).close()
     kept = list_backups(backups, filled)
-    assert len(kept) == BACKUPS_KEPT
+    assert len(kept) == KEPT
     assert version(kept[-1]) == len(MIGRATIONS)
 
 

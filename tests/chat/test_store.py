@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from localkv.chat import tree
-from localkv.chat.migrations import MIGRATIONS, Migration, list_backups
+from localkv.chat.backups import list_backups
+from localkv.chat.migrations import MIGRATIONS, Migration
 from localkv.chat.store import ConversationStore
 from localkv.chat.writers import is_elsewhere
 from localkv.config import ModelSection, SamplingSection

@@ -14,7 +14,6 @@ from localkv.chat.tree import (
     path_to,
     siblings,
     title_from,
-    visible,
     well_formed,
 )
 from localkv.errors import ConversationError
@@ -107,26 +106,6 @@ def test_titles_are_short_plain_and_stable(text):
     assert title_from(title) == title
     assert "\n" not in title
     assert not {unicodedata.category(character) for character in title} & {"Cc", "Cs"}
-
-
-def test_visible_stands_in_for_what_a_terminal_obeys():
-    """A model or a paste can't move the cursor, set titles, fill the clipboard or turn text around."""
-    assert visible("\x1b[2J\x1b]52;c;aGk=\x07") == "␛[2J␛]52;c;aGk=␇"
-    assert visible("a\x9b31m\x7f\x00\r") == "a<U+009B>31m␡␀␍"
-    assert visible("safe\u202etxt.exe") == "safe<U+202E>txt.exe"
-    assert visible("one\u2028line\u2029") == "one<U+2028>line<U+2029>"
-    assert visible("tab\tline\r\nnext\n") == "tab\tline\nnext\n"
-    assert visible("naïve 👩‍👩‍👧 字") == "naïve 👩‍👩‍👧 字"
-
-
-@given(ANY_TEXT)
-def test_visible_leaves_nothing_to_obey(text):
-    """No input gets a control character, a direction control or an unprintable surrogate through."""
-    shown = visible(text)
-    assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"]
-    assert not set(shown) & set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
-    assert visible(shown) == shown
-    shown.encode()
 
 
 @given(ANY_TEXT)

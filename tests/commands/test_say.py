@@ -149,7 +149,7 @@ def test_standard_input(home, capfd, monkeypatch):
 
 def test_terminals_get_harmless_text(home, monkeypatch):
     """Escape sequences of a model do not steer the terminal; a pipe gets the text as it is."""
-    for is_terminal, expected in ((True, "␛[2J"), (False, "\x1b[2J")):
+    for is_terminal, expected in ((True, "^[[2J"), (False, "\x1b[2J")):
         out = io.StringIO()
         out.isatty = lambda answer=is_terminal: answer
         monkeypatch.setattr(sys, "stdout", out)

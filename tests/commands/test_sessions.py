@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from localkv.chat.store import ConversationStore
-from localkv.commands.sessions import app, one_line, render_list
+from localkv.chat.visible import one_line
+from localkv.commands.sessions import app, render_list
 from localkv.config import ModelSection, SamplingSection
 from localkv.kv.record import pack_ids
 from localkv.paths import find_home
@@ -89,7 +90,7 @@ def test_nothing_that_a_terminal_obeys_is_printed(talk, store):
     for arguments in (["show", "talk"], ["show", "talk", "--json"], ["list"], ["list", "--json"], ["show", "\x1b[2J"]):
         result = run(*arguments)
         assert not set(result.stdout + result.stderr) & set("\x1b\x07\x9b\u202e"), arguments
-    assert "␛]0;owned␇a <U+202E>box<U+009B>2J" in run("show", "talk").stdout
+    assert "^[]0;owned^Ga \\u202ebox\\x9b2J" in run("show", "talk").stdout
 
 
 def test_show_json_keeps_the_text_exactly(talk):
@@ -128,7 +129,7 @@ def test_rename_to_a_taken_or_unusable_name(talk, store):
 def test_rm(talk, store):
     """Removed means removed: the name is free again at once."""
     result = run("rm", "talk")
-    assert (result.exit_code, result.stdout) == (0, '"talk" is removed (3 messages).\n')
+    assert (result.exit_code, result.stdout) == (0, '"talk" is removed (3 messages, 0 cached records, 0 B).\n')
     assert store.list(include_trashed=True) == []
     assert run("rm", "talk", "--json").exit_code == 2
     store.create("talk", model=ModelSection(), sampling=SamplingSection())
@@ -150,7 +151,7 @@ def test_a_sentence_about_a_hostile_path_is_harmless(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCALKV_HOME", str(tmp_path / "a\x1b[2Jb"))
     find_home().prepare()
     find_home().database.write_bytes(b"not a database " * 500)
-    assert "a␛[2Jb" in run("list").stderr
+    assert "a^[[2Jb" in run("list").stderr
 
 
 def test_columns_line_up_for_wide_characters(store):
@@ -164,4 +165,4 @@ def test_columns_line_up_for_wide_characters(store):
 
 def test_one_line():
     """A cell of a table never breaks the table."""
-    assert one_line(" a\nb\t\x1bc ") == "a b ␛c"
+    assert one_line(" a\nb\t\x1bc ") == "a b ^[c"

@@ -18,7 +18,7 @@ from localkv.errors import ContextFull
 from localkv.events import EventLog
 from localkv.kv.record import Head, pack_ids
 from localkv.paths import Home
-from localkv.service.protocol import Delta, Done, Flushed, Numbers, Ready, Snapshot, Source, Started, Submit, TierUse
+from localkv.service.protocol import Delta, Done, Flushed, Forgotten, Numbers, Ready, Snapshot, Source, Started, Submit, TierUse
 
 
 def snapshot(epoch="e", **changes):
@@ -121,6 +121,10 @@ class FakeRuntime:
     def flush(self, deadline_seconds):
         self.note("flush")
         return Flushed(request=0, epoch="", records=3, n_bytes=30, seconds=0.0)
+
+    def forget(self, request):
+        self.note("forget")
+        return Forgotten(request=0, epoch="", records=len(request.names), n_bytes=0)
 
     def report(self):
         return {"machine": {"cores": 2}}

@@ -1,6 +1,7 @@
 """The chat screen as a person uses it: keys in, rows out, with a scripted engine behind it."""
 
 import pytest
+from textual.events import Key
 
 from localkv.errors import EngineUnavailable, NotWritable
 from localkv.service.protocol import Failed
@@ -44,6 +45,35 @@ def test_send_stream_finish(world):
         [conversation] = world.store.list()
         assert [m.text for m in world.store.path(conversation.id)] == ["Why is the sky blue?", "Because of **scattering**."]
         assert not world.chat.turns[0].cancelled.is_set()
+
+    play(world.app(), scene)
+
+
+def test_the_first_words_are_the_title_at_once(world):
+    """A new conversation has its title in header and list while its first answer is being written."""
+
+    async def scene(pilot):
+        await ask(pilot, world, "Plan a trip to Lisbon")
+        await until(pilot, lambda: "Plan a trip to Lisbon" in text_of(pilot.app).splitlines()[0], "the header")
+        assert [item.title for item in pilot.app.chat_screen.sessions.shown] == ["Plan a trip to Lisbon"]
+
+    play(world.app(), scene)
+
+
+def test_two_unsaved_answers_stay_on_screen(world):
+    """While the database refuses writes, the next question does not push the last answer off the screen."""
+    world.chat.stores = False
+
+    async def scene(pilot):
+        turn = await ask(pilot, world, "first question")
+        turn.write("first answer")
+        turn.end("complete", unsaved="disk full")
+        await until(pilot, lambda: "UNSAVED" in text_of(pilot.app), "the mark")
+        turn = await ask(pilot, world, "second question")
+        turn.write("second answer")
+        await until(pilot, lambda: "second answer" in text_of(pilot.app), "the second answer")
+        assert "first question" in text_of(pilot.app)
+        assert "first answer" in text_of(pilot.app)
 
     play(world.app(), scene)
 
@@ -127,6 +157,22 @@ def test_an_engine_that_cannot_start_is_said(world):
         await until(pilot, lambda: "off" in text_of(pilot.app).splitlines()[0], "the state")
         await pilot.press("ctrl+pagedown")
         await until(pilot, lambda: "hello" in text_of(pilot.app), "the old answer")
+
+    play(world.app(), scene)
+
+
+def test_an_engine_that_dies_while_idle_is_off(world):
+    """The header does not say ready of an engine that is gone, and says it again after the next answer."""
+
+    async def scene(pilot):
+        await until(pilot, lambda: "ready" in text_of(pilot.app).splitlines()[0], "ready")
+        world.client.alive = False
+        pilot.app.chat_screen.show_facts()
+        await until(pilot, lambda: "off" in text_of(pilot.app).splitlines()[0], "off")
+        turn = await ask(pilot, world, "hello")
+        world.client.alive = True
+        turn.end()
+        await until(pilot, lambda: "ready" in text_of(pilot.app).splitlines()[0], "ready again")
 
     play(world.app(), scene)
 
@@ -385,6 +431,20 @@ def test_the_composer(world):
         await pilot.press("enter")
         await until(pilot, lambda: world.chat.turns, "a turn")
         assert world.chat.turns[0].question == "a\nb\nc"
+
+    play(world.app(), scene)
+
+
+def test_keys_act_in_the_order_of_typing(world):
+    """In a burst no character overtakes an editing key or Enter: what is sent is what was typed before Enter, the rest stays."""
+
+    async def scene(pilot):
+        app = pilot.app
+        for key in ["a", "x", "backspace", "b", "ctrl+j", "c", "enter", "d", "left", "e"]:
+            app.post_message(Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: world.chat.turns, "a turn")
+        assert world.chat.turns[0].question == "ab\nc"
+        await until(pilot, lambda: app.chat_screen.composer.text == "ed", "the rest")
 
     play(world.app(), scene)
 

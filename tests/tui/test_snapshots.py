@@ -99,6 +99,7 @@ def test_prefill(world, snap_compare):
         await until(pilot, lambda: world.chat.turns, "a turn")
         world.chat.turns[0].progress("prefill", 3_120, 9_800, 410.0)
         await until(pilot, lambda: "prefill 3,120/9,800" in text_of(app), "the phase")
+        await until(pilot, lambda: "chapter 2" in text_of(app).splitlines()[0], "the title")
 
     assert snap_compare(app, terminal_size=(80, 24), run_before=act)
 

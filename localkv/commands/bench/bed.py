@@ -6,7 +6,6 @@ beside it with a clock, /proc and files.
 
 import os
 import random
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,25 +15,12 @@ from localkv.config import Config, ModelSection, SamplingSection
 from localkv.events import EventLog
 from localkv.kv.record import Head, pack_ids
 from localkv.messages import AnyReply, Done, Line, Submit
-from localkv.paths import Home, find_home
+from localkv.paths import Home
 from localkv.runtime import Runtime
 
 MODEL = ModelSection()
 VOCABULARY = range(300, 40_000)
 """Ordinary ids of the starter model's tokenizer."""
-
-
-@contextmanager
-def scratch_home() -> Iterator[Home]:
-    """A home of its own, with the user's models: the user's cache and conversations are not touched."""
-    real = find_home()
-    # Beside the real cache and not in the temporary directory, which may be in memory: reads must come from the disk.
-    real.prepare()
-    with tempfile.TemporaryDirectory(dir=real.cache_dir, prefix="bench-") as folder:
-        base = Path(folder)
-        home = Home(base / "config", base / "data", base / "cache", real.models_dir)
-        home.prepare()
-        yield home
 
 
 @contextmanager
@@ -54,7 +40,11 @@ def random_ids(n: int, seed: int) -> list[int]:
 
 
 def turn(
-    runtime: Runtime, conversation: str, lines: Sequence[Sequence[int]], head: Head | None, n_tokens: int = 1,
+    runtime: Runtime,
+    conversation: str,
+    lines: Sequence[Sequence[int]],
+    head: Head | None,
+    n_tokens: int = 1,
 ) -> tuple[Done, list[AnyReply]]:
     """One greedy turn on `lines` of ids; returns Done and all replies."""
     replies: list[AnyReply] = []

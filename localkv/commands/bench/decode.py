@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
-from localkv.commands.bench import Say, bed
+from localkv.commands.bench import Say, bed, bed_home
 from localkv.runtime import Runtime
 
 CONTEXTS = (512, 4096)
@@ -38,7 +38,7 @@ class Clock(BaseStreamer):
 
 def measure(say: Say) -> list[dict[str, Any]]:
     """One row per context length: bf16, greedy."""
-    with bed.scratch_home() as home, bed.open_runtime(home) as runtime:
+    with bed_home.scratch_home() as home, bed.open_runtime(home) as runtime:
         return [_measure_context(runtime, n, say) for n in CONTEXTS]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from localkv.commands.bench import Say, bed
+from localkv.commands.bench import Say, bed, bed_home
 from localkv.errors import EngineDied
 from localkv.kv.record import Head
 from localkv.models.reference import locate
@@ -36,7 +36,7 @@ class Task(msgspec.Struct, frozen=True):
 
 def measure(say: Say) -> dict[str, Any]:
     """Medians of the children's figures."""
-    with bed.scratch_home() as home:
+    with bed_home.scratch_home() as home:
         head = _prepare(home)
         with_cache, without = [], []
         for i in range(ROUNDS):

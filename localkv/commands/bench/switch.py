@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from localkv.commands.bench import Say, bed
+from localkv.commands.bench import Say, bed, bed_home
 from localkv.files import Files
 from localkv.kv.record import Head
 from localkv.opened import READERS
@@ -24,7 +24,7 @@ QUESTION_TOKENS = 8
 
 def measure(say: Say) -> list[dict[str, Any]]:
     """One row per conversation length."""
-    with bed.scratch_home() as home, bed.open_runtime(home) as runtime:
+    with bed_home.scratch_home() as home, bed.open_runtime(home) as runtime:
         return [_measure_length(home, runtime, n, say) for n in TOKENS]
 
 
@@ -43,7 +43,8 @@ def _measure_length(home: Home, runtime: Runtime, n: int, say: Say) -> dict[str,
     _leave(runtime)
     kv_bytes = _restore(runtime, ids, head).restored_bytes
     buffer = torch.zeros(kv_bytes, dtype=torch.uint8)
-    target = torch.ones(kv_bytes, dtype=torch.uint8)
+    touched = bytearray(kv_bytes)
+    target = torch.frombuffer(touched, dtype=torch.uint8)
     ram, ssd, memcpy, read, disk = [], [], [], [], []
     for _ in range(ROUNDS):
         _leave(runtime)
@@ -55,7 +56,7 @@ def _measure_length(home: Home, runtime: Runtime, n: int, say: Say) -> dict[str,
         ssd.append(_restore(runtime, ids, head).restore_seconds)
         disk.append(bed.disk_read_bytes() - before)
         bed.drop_page_cache(files)
-        read.append(_timed(lambda: _read_all(files, memoryview(target.numpy()))))
+        read.append(_timed(lambda: _read_all(files, memoryview(touched))))
     middle = statistics.median
     return {
         "tokens": n,

@@ -93,7 +93,7 @@ def make_model(name: str, folder: Path, *, shard_bytes: str = "50GB", **changes:
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """A BPE tokenizer of VOCABULARY tokens: printable ASCII, and pairs of lower-case letters. No special tokens."""
-    letters = [char for char in map(chr, range(32, 127))] + ["\n"]
+    letters = [*map(chr, range(32, 127)), "\n"]
     pairs = [(a, b) for a in string.ascii_lowercase for b in string.ascii_lowercase][: VOCABULARY - len(letters) - 1]
     tokens = ["<unk>", *letters, *(a + b for a, b in pairs)]
     vocabulary = {token: i for i, token in enumerate(tokens)}

@@ -1,0 +1,250 @@
+"""Copies of conversations.db: made while it is in use, verified, seven of them kept; and the way back to one.
+
+Knows no tables. Thread: that of the caller; a daily backup has one of its own. A copy gets its final name only when it is whole and on the
+disk. Restoring deletes nothing: the file that was there, damaged or not, is kept beside the database.
+"""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from localkv.errors import ConversationError, NotWritable
+from localkv.files import TEMP_SUFFIX, Files
+
+KEPT = 7
+DAY_SECONDS = 86400.0
+RESTORE = "localkv sessions restore"
+
+_STAMP = "%Y%m%dT%H%M%S.%fZ"
+_PARTS = ("", "-wal", "-shm")
+_SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
+"""The bytes that SQLite locks while a connection is open in WAL mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A copy, and what is in it."""
+
+    path: Path
+    made: float
+    """Seconds since the epoch, from its name."""
+    n_bytes: int
+    schema: int
+    conversations: int
+    messages: int
+    problem: str
+    """Why it cannot be used; empty if it can."""
+
+
+def list_backups(backups: Path, database: Path) -> list[Path]:
+    """The backups of `database`, newest first."""
+    return sorted(backups.glob(f"{database.stem}-*.db"), reverse=True)
+
+
+def back_up(database: Path, backups: Path, version: int) -> Path:
+    """A verified, durable copy of `database` in `backups`; only the newest seven stay.
+
+    The caller makes sure that no other process backs up the same database. Raises NotWritable.
+    """
+    files = Files()
+    stamp = datetime.now(UTC).strftime(_STAMP)
+    target = backups / f"{database.stem}-{stamp}-schema{version}.db"
+    temp = target.with_name(target.name + TEMP_SUFFIX)
+    try:
+        files.make_dir(backups)
+        _remove_leftovers(files, backups, database)
+        files.write_temp(temp, [])
+        _copy(database, temp, version)
+        files.sync(temp)
+        files.rename(temp, target)
+        files.sync_dir(backups)
+        others = [path for path in list_backups(backups, database) if path != target]
+        for old in others[KEPT - 1 :]:
+            files.remove(old)
+    except (OSError, sqlite3.Error) as error:
+        with suppress(OSError):  # the folder itself may be the trouble, and that is what is raised
+            _remove_leftovers(files, backups, database)
+        raise NotWritable(
+            f"{database} cannot be backed up to {target} ({error}); free some space or mend the folder"
+        ) from error
+    return target
+
+
+def back_up_daily(database: Path, backups: Path, version: int, now: float) -> Path | None:
+    """A backup unless there is one of the last 24 hours, nothing has changed since the newest, or nothing is in it yet.
+
+    Raises NotWritable; older backups stay then.
+    """
+    known = list_backups(backups, database)
+    if any(abs(now - made_at(path)) < DAY_SECONDS for path in known):
+        return None
+    changed = max((path.stat().st_mtime for path in _files_of(database)), default=0.0)
+    if known and changed <= max(path.stat().st_mtime for path in known):
+        return None
+    try:
+        with FileLock(database.with_name("backup.lock"), timeout=0, mode=0o600):
+            return back_up(database, backups, version) if _has_conversations(database) else None
+    except Timeout:
+        return None  # another face is at it
+    except (OSError, sqlite3.Error) as error:
+        raise NotWritable(
+            f"{database} cannot be backed up ({error}); to go back to a backup, run: {RESTORE} --list"
+        ) from error
+
+
+def begin_daily_backup(database: Path, backups: Path, version: int, tell: Callable[[str], None]) -> threading.Thread:
+    """Back up in a thread, so that nobody waits for it at the start; join it before the end. `tell` gets what went wrong."""
+
+    def work() -> None:
+        try:
+            back_up_daily(database, backups, version, time.time())
+        except ConversationError as error:
+            tell(str(error))
+
+    thread = threading.Thread(target=work, name="daily-backup", daemon=True)
+    thread.start()
+    return thread
+
+
+def made_at(path: Path) -> float:
+    """When a backup was made, by its name; by its file where the name says nothing."""
+    with suppress(ValueError, IndexError):
+        stamp = path.stem.rsplit("-", 2)[1]
+        return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC).timestamp()
+    return path.stat().st_mtime
+
+
+def look(path: Path, known_schema: int) -> Backup:
+    """What is in the copy at `path`, all of it checked."""
+    n_bytes, problem, numbers = 0, "", (0, 0, 0)
+    try:
+        n_bytes = path.stat().st_size
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            (schema,) = db.execute("PRAGMA user_version").fetchone()
+            (verdict,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+            (conversations,) = db.execute("SELECT count(*) FROM conversations").fetchone()
+            (messages,) = db.execute("SELECT count(*) FROM messages").fetchone()
+            numbers = (schema, conversations, messages)
+            if verdict != "ok":
+                problem = f"it is damaged: {verdict}"
+            elif not 0 < schema <= known_schema:
+                problem = f"it was written by another localkv (schema {schema})"
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+        problem = f"it cannot be read: {error}"
+    return Backup(path, made_at(path) if path.exists() else 0.0, n_bytes, *numbers, problem)
+
+
+def restore(database: Path, chosen: Backup) -> list[Path]:
+    """Put the copy `chosen` in the place of `database`, durably; returns where the former files are kept.
+
+    Raises ConversationError for a copy that cannot be used or a database that is in use, NotWritable.
+    """
+    if chosen.problem:
+        raise ConversationError(f"{chosen.path} cannot be restored: {chosen.problem}; choose another one: {RESTORE} --list")
+    if in_use(database):
+        raise ConversationError(f"another localkv has {database} open; quit every localkv, then run this again")
+    files, temp = Files(), database.with_name(f".{database.name}{TEMP_SUFFIX}")
+    stamp = datetime.now(UTC).strftime(_STAMP)
+    kept = []
+    try:
+        files.remove(temp)
+        files.write_temp(temp, [chosen.path.read_bytes()])
+        files.sync(temp)
+        for path in _files_of(database):
+            part = path.name.removeprefix(database.name)
+            target = database.with_name(f"{database.name}.{stamp}.before-restore{part}")
+            files.rename(path, target)
+            kept.append(target)
+        files.rename(temp, database)
+        files.sync_dir(database.parent)
+    except OSError as error:
+        raise NotWritable(
+            f"{chosen.path} cannot be put in the place of {database}: {error.strerror}; mend that and run this again"
+        ) from error
+    return kept
+
+
+def in_use(database: Path) -> bool:
+    """Whether another process has the database open. Not known on Windows, where an open file cannot be renamed anyway.
+
+    This process must not have it open: closing any descriptor of a file drops all its locks.
+    """
+    if os.name == "nt" or not database.exists():
+        return False
+    import fcntl
+
+    fd = os.open(database, os.O_RDWR)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_SIZE, _SHARED_FIRST)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def refuse_to_begin_anew(database: Path, backups: Path) -> None:
+    """Return unless `database` is missing or empty where conversations have been; else raise ConversationError."""
+    if database.exists() and database.stat().st_size:
+        return
+    known = list_backups(backups, database)
+    log = Path(f"{database}-wal")
+    if not known and not (log.exists() and log.stat().st_size):
+        return
+    what = "is empty" if database.exists() else "is missing"
+    if not known:
+        raise ConversationError(f"{database} {what}, but {log} is still there; put the database back, or move that file away")
+    raise ConversationError(
+        f"{database} {what}, and there are {len(known)} backups of it. To go back to the newest ({known[0].name}), "
+        f"run: {RESTORE}\nTo begin without your conversations, move the folder {backups} away"
+    )
+
+
+def way_back(database: Path, backups: Path) -> str:
+    """What to do about a damaged database."""
+    known = list_backups(backups, database)
+    if not known:
+        return f"there is no backup in {backups}; move it away to start anew"
+    return (
+        f"to go back to the newest of {len(known)} backups ({known[0].name}), run: {RESTORE}\n"
+        "The damaged file is kept; `--list` shows all backups"
+    )
+
+
+def _files_of(database: Path) -> list[Path]:
+    return [path for part in _PARTS if (path := Path(f"{database}{part}")).exists()]
+
+
+def _has_conversations(database: Path) -> bool:
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        return db.execute("SELECT 1 FROM conversations LIMIT 1").fetchone() is not None
+
+
+def _remove_leftovers(files: Files, backups: Path, database: Path) -> None:
+    """Remove copies that a crash or an error left unfinished."""
+    for path in backups.glob(f"{database.stem}-*.db{TEMP_SUFFIX}*"):
+        files.remove(path)
+
+
+def _copy(database: Path, target: Path, version: int) -> None:
+    """Copy what is committed in `database`, and check that the copy is whole."""
+    source = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
+    copy = sqlite3.connect(target, isolation_level=None)
+    try:
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without -wal and -shm beside it
+        verdict = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        found = int(copy.execute("PRAGMA user_version").fetchone()[0])
+        if verdict != "ok" or found != version:
+            raise sqlite3.DatabaseError(f"the copy is not whole: {verdict}, schema {found}")
+    finally:
+        copy.close()
+        source.close()

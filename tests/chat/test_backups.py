@@ -1,0 +1,252 @@
+"""Backups of the conversations: one a day, verified, seven kept; and the way back."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from localkv.chat import backups as module
+from localkv.chat.backups import KEPT, back_up_daily, in_use, list_backups, look, made_at, restore
+from localkv.chat.migrations import MIGRATIONS
+from localkv.chat.store import ConversationStore
+from localkv.config import ModelSection, SamplingSection
+from localkv.errors import ConversationError, NotWritable
+
+DAY = 86400
+SCHEMA = len(MIGRATIONS)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "conversations.db"
+
+
+@pytest.fixture
+def backups(tmp_path):
+    return tmp_path / "backups"
+
+
+def fill(path, backups, *texts):
+    store = ConversationStore.open(path, backups)
+    for text in texts:
+        name = f"talk {len(store.list())}"
+        store.ask(store.create(name, model=ModelSection(), sampling=SamplingSection()).id, None, text)
+    store.close()
+
+
+def texts_of(path, backups):
+    store = ConversationStore.open(path, backups)
+    texts = sorted(message.text for each in store.list() for message in store.path(each.id))
+    store.close()
+    return texts
+
+
+def daily(path, backups, now):
+    return back_up_daily(path, backups, SCHEMA, now)
+
+
+def at(path, seconds):
+    """Give a backup another date, as if it were made `seconds` later."""
+    from datetime import UTC, datetime
+
+    when = made_at(path) + seconds
+    stamp = datetime.fromtimestamp(when, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    target = path.with_name(f"conversations-{stamp}-schema{SCHEMA}.db")
+    path.rename(target)
+    os.utime(target, (when, when))
+    return target
+
+
+def test_one_backup_a_day(path, backups):
+    """The first start with something in it makes one; the next day, and not sooner, another, if anything was said since."""
+    fill(path, backups)
+    now = path.stat().st_mtime
+    assert daily(path, backups, now) is None, "nothing is in it yet"
+    fill(path, backups, "one")
+    made = daily(path, backups, now)
+    assert made is not None
+    assert daily(path, backups, now + DAY / 2) is None
+    assert daily(path, backups, now + DAY * 2) is None, "nothing has changed"
+    os.utime(made, (1, 1))
+    second = daily(path, backups, now + DAY * 2)
+    assert list_backups(backups, path) == [second, made]
+    assert not look(second, SCHEMA).problem
+    assert (look(second, SCHEMA).conversations, look(second, SCHEMA).messages) == (1, 1)
+    assert second.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_clock_set_back_neither_stops_nor_floods(path, backups):
+    """A backup that seems to come from the future does not stop new ones, and one a day is still one a day."""
+    fill(path, backups, "one")
+    now = path.stat().st_mtime
+    future = at(daily(path, backups, now), 400 * DAY)
+    os.utime(future, (1, 1))
+    assert daily(path, backups, now) is not None
+    assert daily(path, backups, now) is None
+    assert len(list_backups(backups, path)) == 2
+
+
+def test_seven_are_kept(path, backups):
+    """The oldest go, one for each new one."""
+    fill(path, backups, "one")
+    now = path.stat().st_mtime
+    for day in range(KEPT + 2):
+        made = daily(path, backups, now + DAY * 20)
+        at(made, -DAY * (20 - day))
+        for each in list_backups(backups, path):
+            os.utime(each, (1, 1))
+    assert KEPT == 7
+    assert len(list_backups(backups, path)) == KEPT
+
+
+def test_a_damaged_database_pushes_no_good_backup_out(path, backups):
+    """A copy that is not whole is not kept, the good ones stay, and the person hears of it with the way back."""
+    fill(path, backups, *("x" * 3000 for _ in range(20)))
+    now = path.stat().st_mtime
+    good = daily(path, backups, now)
+    os.utime(good, (1, 1))
+    content = bytearray(path.read_bytes())
+    content[8192 : 8192 + 20000] = b"\xff" * 20000
+    path.write_bytes(content)
+    with pytest.raises(NotWritable, match=r"backed up"):
+        daily(path, backups, now + 2 * DAY)
+    assert list_backups(backups, path) == [good]
+    assert sorted(backups.iterdir()) == [good]
+
+
+def test_two_faces_make_one_backup(path, backups, monkeypatch):
+    """While one face backs up another leaves it to it."""
+    fill(path, backups, "one")
+    real, inner = module.back_up, []
+
+    def slow(*arguments):
+        inner.append(daily(path, backups, path.stat().st_mtime))
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "back_up", slow)
+    assert daily(path, backups, path.stat().st_mtime) is not None
+    assert inner == [None]
+
+
+def test_a_backup_of_a_database_in_use_has_all_that_was_committed(path, backups):
+    """Open connections and their log are no obstacle."""
+    store = ConversationStore.open(path, backups)
+    key = store.create("talk", model=ModelSection(), sampling=SamplingSection()).id
+    store.ask(key, None, "only in the log")
+    problems = []
+    store.begin_daily_backup(problems.append).join()
+    store.close()
+    assert problems == []
+    assert look(list_backups(backups, path)[0], SCHEMA).messages == 1
+
+
+# ---- missing and damaged databases ----
+
+
+def test_a_missing_database_with_backups_is_not_begun_anew(path, backups):
+    """Neither an empty list nor a new file: a sentence that names the command."""
+    fill(path, backups, "precious")
+    daily(path, backups, path.stat().st_mtime)
+    for kept in (None, b""):
+        path.unlink()
+        if kept is not None:
+            path.write_bytes(kept)
+        with pytest.raises(ConversationError, match="localkv sessions restore"):
+            ConversationStore.open(path, backups)
+        assert path.exists() is (kept is not None)
+        path.touch()
+    restore(path, look(list_backups(backups, path)[0], SCHEMA))
+    assert texts_of(path, backups) == ["precious"]
+
+
+def test_a_log_without_its_database_is_not_thrown_away(path, backups):
+    """SQLite would delete it when a new database begins."""
+    (path.parent / "conversations.db-wal").write_bytes(b"x" * 5000)
+    with pytest.raises(ConversationError, match="conversations.db-wal"):
+        ConversationStore.open(path, backups)
+    assert (path.parent / "conversations.db-wal").stat().st_size == 5000
+
+
+def test_damage_names_the_command_and_stays(path, backups):
+    """A damaged file is a sentence with the command; restoring brings the text back and keeps the damaged file."""
+    fill(path, backups, "precious")
+    backup = daily(path, backups, path.stat().st_mtime)
+    path.write_bytes(b"rubbish" * 3000)
+    with pytest.raises(ConversationError, match="localkv sessions restore"):
+        ConversationStore.open(path, backups)
+    kept = restore(path, look(backup, SCHEMA))[0]
+    assert kept.read_bytes() == b"rubbish" * 3000
+    assert texts_of(path, backups) == ["precious"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_log_of_the_former_database_does_not_come_back(path, backups):
+    """SQLite would replay a log that lies beside the restored file; it is kept with the file it belongs to."""
+    fill(path, backups, "old")
+    backup = daily(path, backups, path.stat().st_mtime)
+    program = (
+        "import os, sys; from pathlib import Path; from localkv.chat.store import ConversationStore\n"
+        "s = ConversationStore.open(Path(sys.argv[1]), Path(sys.argv[2])); s.ask(s.list()[0].id, s.list()[0].leaf, 'new'); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path), str(backups)], check=True)
+    assert (path.parent / "conversations.db-wal").stat().st_size
+    kept = restore(path, look(backup, SCHEMA))
+    assert texts_of(path, backups) == ["old"]
+    assert texts_of(kept[0], backups) == ["new", "old"]
+
+
+def test_a_bad_backup_is_refused(path, backups):
+    """A copy that cannot be read or is newer than this localkv replaces nothing."""
+    fill(path, backups, "precious")
+    backup = daily(path, backups, path.stat().st_mtime)
+    before = path.read_bytes()
+    db = sqlite3.connect(backup)
+    db.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    db.close()
+    with pytest.raises(ConversationError, match="cannot be restored"):
+        restore(path, look(backup, SCHEMA))
+    backup.write_bytes(b"x" * 9000)
+    with pytest.raises(ConversationError, match="cannot be restored"):
+        restore(path, look(backup, SCHEMA))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="record locks are POSIX")
+def test_a_database_in_use_is_not_replaced(path, backups):
+    """What another face writes after that would be lost: restoring waits until it is closed."""
+    fill(path, backups, "precious")
+    backup = daily(path, backups, path.stat().st_mtime)
+    program = (
+        "import sys; from pathlib import Path; from localkv.chat.store import ConversationStore\n"
+        "s = ConversationStore.open(Path(sys.argv[1]), Path(sys.argv[2])); s.list(); print('open', flush=True); sys.stdin.read()"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path), str(backups)], stdin=pipe, stdout=pipe, text=True
+    ) as other:
+        assert other.stdout.readline() == "open\n"
+        assert in_use(path)
+        with pytest.raises(ConversationError, match="quit every localkv"):
+            restore(path, look(backup, SCHEMA))
+        other.stdin.close()
+    assert not in_use(path)
+    restore(path, look(backup, SCHEMA))
+
+
+def test_a_restore_that_is_cut_off_can_be_repeated(path, backups, monkeypatch):
+    """Power lost between the two renames: the database is missing, the sentence names the command, and it works."""
+    fill(path, backups, "precious")
+    backup = daily(path, backups, path.stat().st_mtime)
+    real = module.Files.rename
+    monkeypatch.setattr(
+        module.Files, "rename", lambda self, a, b: real(self, a, b) if b != path else (_ for _ in ()).throw(OSError(5, "cut"))
+    )
+    with pytest.raises(NotWritable, match="run this again"):
+        restore(path, look(backup, SCHEMA))
+    monkeypatch.undo()
+    with pytest.raises(ConversationError, match="localkv sessions restore"):
+        ConversationStore.open(path, backups)
+    restore(path, look(backup, SCHEMA))
+    assert texts_of(path, backups) == ["precious"]

@@ -1,0 +1,90 @@
+"""`localkv sessions restore`, and what every face says of missing or damaged conversations."""
+
+import json
+
+import pytest
+
+from localkv.chat.store import ConversationStore
+from localkv.cli import main
+from localkv.config import ModelSection, SamplingSection
+
+from .test_upkeep import run
+
+
+@pytest.fixture
+def backed_up(home):
+    """Two conversations, and a backup that has only the first."""
+    store = ConversationStore.open(home.database, home.backups)
+    for name in ("one", "two"):
+        store.ask(store.create(name, model=ModelSection(), sampling=SamplingSection()).id, None, "hello")
+        if name == "one":
+            store.begin_daily_backup(lambda problem: pytest.fail(problem)).join()
+    store.close()
+    return home
+
+
+def names(capsys):
+    return [each["session"] for each in run(capsys, "sessions", "list", "--json")[1]]
+
+
+def test_list_shows_what_is_in_each_backup(backed_up, capsys):
+    """Name, age, contents and usability of every backup."""
+    _, found, _ = run(capsys, "sessions", "restore", "--list", "--json")
+    assert [(each["conversations"], each["messages"], each["usable"]) for each in found] == [(1, 1, True)]
+    assert found[0]["backup"] in run(capsys, "sessions", "restore", "--list")[1]
+
+
+def test_no_backups_is_a_sentence(home, capsys):
+    """A new user learns when there will be one."""
+    assert "no backups" in run(capsys, "sessions", "restore", "--list")[1]
+    assert run(capsys, "sessions", "restore")[0] == 1
+
+
+@pytest.mark.parametrize("arguments", [("sessions", "list"), ("say", "hi", "--session", "one"), ("chat", "--plain")])
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_every_face_names_the_command(backed_up, capsys, arguments, damage):
+    """Never an empty list and never an overwrite: a sentence with the command, which then works."""
+    if damage == "missing":
+        backed_up.database.unlink()
+    else:
+        backed_up.database.write_bytes(b"rubbish" * 2000)
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (1, "")
+    assert "localkv sessions restore" in err
+    assert not backed_up.database.exists() if damage == "missing" else backed_up.database.read_bytes()[:7] == b"rubbish"
+    code, report, _ = run(capsys, "sessions", "restore", "--json")
+    assert (code, report["conversations"]) == (0, 1)
+    assert names(capsys) == ["one"]
+
+
+def test_sound_conversations_are_not_replaced_without_asking(backed_up, capsys, monkeypatch):
+    """Going back costs what was said since: it wants --yes, or a person who agrees."""
+    assert run(capsys, "sessions", "restore")[0] == 2
+    assert names(capsys) == ["two", "one"]
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer, left in (("n", ["two", "one"]), ("y", ["one"])):
+        monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
+        assert run(capsys, "sessions", "restore")[0] == 0
+        assert names(capsys) == left
+
+
+def test_a_backup_can_be_named(backed_up, capsys):
+    """By the name that --list shows; another name is refused as asked for wrongly."""
+    name = run(capsys, "sessions", "restore", "--list", "--json")[1][0]["backup"]
+    assert run(capsys, "sessions", "restore", "nonsense", "--yes")[0] == 2
+    code, report, _ = run(capsys, "sessions", "restore", name, "--yes", "--json")
+    assert (code, report["backup"]) == (0, name)
+    assert len(report["kept"]) >= 1
+
+
+def test_commands_start_the_daily_backup(home, capsys):
+    """A face that is used makes the backup of the day."""
+    store = ConversationStore.open(home.database, home.backups)
+    store.ask(store.create("one", model=ModelSection(), sampling=SamplingSection()).id, None, "hello")
+    store.close()
+    with pytest.raises(SystemExit):
+        main(["say", "hi", "--session", "unknown"])
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["sessions", "restore", "--list", "--json"])
+    assert len(json.loads(capsys.readouterr().out)) == 1
