@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from localkv import __version__
+from localkv.commands.ends import ended_by_signals
 from localkv.commands.setup import Setup, find_setup
 from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableName
 
@@ -222,6 +223,19 @@ def purge(
 
 
 @app.command()
+def plan(
+    context: typer.Context,
+    model: Model = None,
+    quant: Annotated[str | None, typer.Option("--quant", help='"none", "8bit" or "4bit".')] = None,
+    as_json: Json = False,
+) -> None:
+    """What conversations of 4k to 128k tokens cost with a model here."""
+    from localkv.commands import plan as command
+
+    command.run(_setup(context), model=model, quant=quant, as_json=as_json)
+
+
+@app.command()
 def stats(context: typer.Context, as_json: Json = False) -> None:
     """What the running engine holds and has saved."""
     from localkv.commands import stats as command
@@ -252,7 +266,7 @@ def paths(context: typer.Context, as_json: Json = False) -> None:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="switch, decode, resume or start.")],
+    name: Annotated[str, typer.Argument(help="switch, decode, resume, start or exact.")],
     as_json: Json = False,
 ) -> None:
     """Measure this machine; takes minutes."""
@@ -271,7 +285,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit."""
     umask = os.umask(0o077)  # whatever a library writes is private, too
     try:
-        app(arguments, prog_name="localkv")
+        with ended_by_signals():
+            app(arguments, prog_name="localkv")
     except LocalKVError as error:
         from localkv.commands.output import for_stream
 
@@ -300,8 +315,8 @@ def _setup(context: typer.Context) -> Setup:
 
 
 def _settle_stdout() -> None:
-    """Flush; if the reader of our pipe has gone, throw away what is left, so that Python does not complain while ending."""
+    """Flush; if the reader of our pipe or the terminal has gone, throw away what is left, so that Python does not complain while ending."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

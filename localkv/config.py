@@ -88,6 +88,12 @@ class MemorySection(Section):
     """Saving stops when the disk has less free space than this."""
     vram_margin: str = "1 GiB"
     """Left free on a GPU for the display and other programs."""
+    high_watermark: Fraction = 0.90
+    """A tier fuller than this share of its limit is trimmed in the background..."""
+    low_watermark: Fraction = 0.80
+    """...down to this share; the least valuable records go."""
+    reuse_half_life_hours: Annotated[float, msgspec.Meta(gt=0.0, le=87600.0)] = 72.0
+    """After so long without use a conversation is half as likely to be opened again. A twelfth of it where habits change fast."""
 
 
 class ChatSection(Section):
@@ -136,10 +142,13 @@ def convert_config(raw: dict[str, Any], source: str) -> Config:
     for field in MemorySection.__struct_fields__:
         value = getattr(config.memory, field)
         try:
-            if value != "auto":
+            if isinstance(value, str) and value != "auto":
                 parse_bytes(value)
         except ConfigError as error:
             raise ConfigError(f"{source}: memory.{field}: {error}") from error
+    low, high = config.memory.low_watermark, config.memory.high_watermark
+    if low > high:
+        raise ConfigError(f"{source}: memory.low_watermark = {low} must not be above memory.high_watermark = {high}")
     return config
 
 

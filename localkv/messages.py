@@ -71,6 +71,9 @@ class Cancel(Request, frozen=True, kw_only=True):
 class Look(Request, frozen=True, kw_only=True):
     """Ask for a Snapshot now."""
 
+    heads: tuple[Head, ...] = ()
+    """Conversations whose resume time is wanted: their newest records."""
+
 
 class Examine(Request, frozen=True, kw_only=True):
     """Ask for a Report: what this engine and machine are (for `localkv doctor`). Loads `model` first."""
@@ -92,6 +95,12 @@ class Forget(Request, frozen=True, kw_only=True):
     logs: tuple[TokenLog, ...] = ()
     names: tuple[tuple[str, str], ...] = ()
     """(identity, name)."""
+
+
+class Estimate(Request, frozen=True, kw_only=True):
+    """Ask for an Estimated: what conversations with `model` cost here (for `localkv plan`). Loads `model` first."""
+
+    model: ModelSection
 
 
 class Leave(Request, frozen=True, kw_only=True):
@@ -167,6 +176,12 @@ class Started(Reply, frozen=True, kw_only=True):
     prompt_tokens: int
     planned: Source
     resume_at: int
+    restore_seconds: float = 0.0
+    """Predicted, by this machine's moving averages; Numbers has what it took."""
+    prefill_seconds: float = 0.0
+    """Predicted, for the tokens that can't be restored, the new ones among them."""
+    from_scratch_seconds: float = 0.0
+    """Predicted: what computing the whole prompt would take instead."""
 
 
 class Delta(Reply, frozen=True, kw_only=True):
@@ -189,6 +204,8 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     restore_seconds: float = 0.0
     restored_bytes: int = 0
     prefill_seconds: float = 0.0
+    predicted_restore_seconds: float = 0.0
+    predicted_prefill_seconds: float = 0.0
     ttft_ms: float = 0.0
     """From the engine receiving Submit to the first token."""
     tokens_per_second: float = 0.0
@@ -256,6 +273,8 @@ class Snapshot(Reply, frozen=True, kw_only=True):
     last: Numbers
     recent: tuple[str, ...] = ()
     """The newest events as sentences, newest first."""
+    resume_seconds: dict[str, float] = {}
+    """By name of head, for those that Look asked for: predicted seconds until the next message can be computed."""
 
 
 class Report(Reply, frozen=True, kw_only=True):
@@ -272,6 +291,43 @@ class Forgotten(Reply, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class SlidingCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Layers that keep the last `window` - 1 tokens, and what they keep of each."""
+
+    window: int
+    token_bytes: int
+
+
+class Estimated(Reply, frozen=True, kw_only=True):
+    """What a conversation costs with this model on this machine. Bytes, and rates per second measured just now."""
+
+    title: str
+    device: str
+    context_tokens: int
+    block_tokens: int
+    full_token_bytes: int
+    """Of each token of a conversation, in layers that keep all tokens."""
+    sliding: tuple[SlidingCost, ...]
+    state_bytes: int
+    """However long the conversation is."""
+    record_overhead_bytes: int
+    ram_bytes: int
+    ssd_bytes: int
+    read_rate: float
+    """Bytes from SSD, verified; 0 if nothing can be written there."""
+    read_cold: bool
+    """They came from the disk and not from the system's memory."""
+    copy_rate: float
+    """Bytes from RAM into the slot; 0 for a model that runs uncached."""
+    token_seconds: float
+    """To read one token at the start of a conversation."""
+    deeper_seconds: float
+    """More for each token before it."""
+    measured_tokens: int
+    """Up to which depth that was measured."""
+    notes: tuple[str, ...] = ()
+
+
 class Flushed(Reply, frozen=True, kw_only=True):
     """Everything is on SSD (or could not be, see `problem`); the engine ends if no face is left."""
 
@@ -281,5 +337,5 @@ class Flushed(Reply, frozen=True, kw_only=True):
     problem: str = ""
 
 
-AnyRequest = Hello | Prepare | Submit | Cancel | Look | Examine | Forget | Leave
-AnyReply = Welcome | Progress | Ready | Started | Delta | Done | Failed | Snapshot | Report | Forgotten | Flushed
+AnyRequest = Hello | Prepare | Submit | Cancel | Look | Examine | Estimate | Forget | Leave
+AnyReply = Welcome | Progress | Ready | Started | Delta | Done | Failed | Snapshot | Report | Estimated | Forgotten | Flushed

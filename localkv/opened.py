@@ -27,8 +27,9 @@ from localkv.messages import Ready
 from localkv.paths import Home
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Ground
-from localkv.placement.policy import ssd_budget
+from localkv.placement.policy import Policy, ssd_budget
 from localkv.placement.saver import SsdLimits, open_store
+from localkv.placement.warmth import HalfLives
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool, ram_budget
 from localkv.tiers.transfer import Transfers
@@ -179,7 +180,9 @@ def _open_keeper(ground: Ground, pool: HostPool, config: Config, home: Home, eve
         home.store, lambda: Store.open(home.store, ground.identity, ground.layout, files, events), events
     )
     limits = _ssd_limits(store, config, home)
-    keeper = Keeper(ground, pool, store, Transfers(READERS), limits, events)
+    memory = config.memory
+    policy = Policy(memory.high_watermark, memory.low_watermark, HalfLives(memory.reuse_half_life_hours * 3600))
+    keeper = Keeper(ground, pool, store, Transfers(READERS), limits, events, policy)
     return keeper, trouble
 
 
@@ -220,6 +223,7 @@ def _describe_model(opened: Opened) -> dict[str, Value]:
         "block_bytes": layout.block_bytes if layout else None,
         "max_checkpoint_bytes": layout.max_checkpoint_bytes if layout else None,
         "attention": opened.verdict.attention,
+        "single_rows": loaded.linear,
         "self_test": "passed" if opened.verdict.cached else f"failed: {opened.verdict.detail}",
         "self_test_difference": round(opened.verdict.difference, 6) if opened.verdict.cached else None,
         "cached": opened.keeper is not None,

@@ -13,7 +13,7 @@ sockets. Thread: the engine's, except `snapshot`, which any thread may call. Imp
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from threading import Event
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from localkv.messages import (
     AnyReply,
     Delta,
     Done,
+    Estimated,
     Flushed,
     Forget,
     Forgotten,
@@ -38,9 +39,10 @@ from localkv.messages import (
     Submit,
 )
 from localkv.paths import Home
-from localkv.placement.plan import Plan, Question, SlotView
+from localkv.placement.plan import Plan, Question, SlotView, without_room
+from localkv.placement.rates import Forecast
 from localkv.status import take_snapshot
-from localkv.tally import Tally, Turn, sources
+from localkv.tally import Tally, Turn, learned, sources
 from localkv.tiers.upkeep import forget_on_disk
 
 if TYPE_CHECKING:
@@ -69,6 +71,8 @@ class Runtime:
         self._opened: Opened | None = None
         self._owner = ""
         """The conversation whose state the slot holds."""
+        self._mixed = False
+        """Some of it came from records of another fingerprint."""
         self.tally = Tally()
 
     @property
@@ -103,6 +107,8 @@ class Runtime:
         answer.turn.planning()
         question = Question(request.conversation, answer.prompt, request.head, rendered.diverged_at >= 0)
         plan = self._plan(answer.opened, question)
+        forecast = answer.opened.keeper.forecast(plan) if answer.opened.keeper else Forecast()
+        answer.turn.forecast = forecast
         emit(
             Started(
                 request=request.request,
@@ -112,32 +118,38 @@ class Runtime:
                 prompt_tokens=plan.prompt_tokens,
                 planned=sources(plan),
                 resume_at=plan.resume_at,
+                restore_seconds=forecast.restore_seconds,
+                prefill_seconds=forecast.prefill_seconds,
+                from_scratch_seconds=forecast.from_scratch_seconds,
             )
         )
         answer.turn.saw(plan)
         tries = len(plan.pieces) + 1
-        while not self._bring(answer, plan, emit):
+        while bad := self._bring(answer, plan, emit):
             # The bad record is struck out by now, so the next plan is another one. The bound is for faults that strike nothing out.
             tries -= 1
+            if bad.reason == Reason.NO_ROOM:
+                question = without_room(question, plan, bad.name)
             plan = self._plan(answer.opened, question) if tries else _from_the_start(question, Reason.READ_ERROR)
             answer.turn.saw(plan)
         self._owner = request.conversation
+        self._mixed = (plan.live and self._mixed) or plan.mixes(answer.opened.ground)
         answer.turn.planned(plan)
         return plan
 
     def _plan(self, opened: "Opened", question: Question) -> Plan:
         if opened.keeper is None:
             return _from_the_start(question, Reason.UNCACHED_KIND)
-        return opened.keeper.plan(question, SlotView(opened.live.ids, opened.live.names, self._owner))
+        return opened.keeper.plan(question, SlotView(opened.live.ids, opened.live.names, self._owner, self._mixed))
 
-    def _bring(self, answer: "Answer", plan: Plan, emit: Emit) -> bool:
-        """Carry `plan` out; False if a record of it turned out bad."""
+    def _bring(self, answer: "Answer", plan: Plan, emit: Emit) -> BadRecord | None:
+        """Carry `plan` out; the record of it that turned out bad, if one did."""
         live, keeper = answer.opened.live, answer.opened.keeper
         if plan.live:
-            return True
+            return None
         if keeper is None or not plan.resume_at:
             live.reset()
-            return True
+            return None
         done, total = 0, sum(piece.n_bytes for piece in plan.to_bring)
         try:
             with keeper.hold(plan):
@@ -149,9 +161,9 @@ class Runtime:
         except BadRecord as bad:
             self._events.emit("plan.again", record=bad.name[:12], reason=bad.reason)
             live.reset()
-            return False
+            return bad
         live.adopt(answer.prompt[: plan.resume_at], plan.names)
-        return True
+        return None
 
     def _compute(self, answer: "Answer", plan: Plan, emit: Emit, cancelled: Event) -> StopReason:
         """Prefill and decode, admitting what becomes full on the way."""
@@ -243,6 +255,8 @@ class Runtime:
     def _finish(self, answer: "Answer", ending: StopReason, head: Head | None, emit: Emit) -> None:
         request, numbers = answer.request, answer.turn.numbers()
         self.tally.add(numbers)
+        if answer.opened.keeper is not None:
+            answer.opened.keeper.learn(lambda rates: learned(rates, numbers))
         conversation = request.conversation[:12]
         for lost in numbers.fallbacks:
             self._events.emit("fallback", conversation=conversation, reason=lost.reason, tokens=lost.tokens)
@@ -295,9 +309,9 @@ class Runtime:
             self._opened = open_model(model, self._config, self._home, self._events, report)
         return self._opened.ready(self._epoch)
 
-    def snapshot(self) -> Snapshot:
-        """What the panel shows, as of now. Any thread."""
-        return take_snapshot(self._opened, self.tally, self._events, self._epoch)
+    def snapshot(self, heads: Sequence[Head] = ()) -> Snapshot:
+        """What the panel shows, as of now, and how long coming back to the conversations that end in `heads` takes. Any thread."""
+        return take_snapshot(self._opened, self.tally, self._events, self._epoch, heads)
 
     def idle(self) -> bool:
         """False: there is nothing to do in slices. Saving goes on by itself whenever no turn runs."""
@@ -332,6 +346,13 @@ class Runtime:
         """What this engine and its model are, for `doctor`."""
         assert self._opened is not None, "a model is prepared before a report is asked for"
         return self._opened.report()
+
+    def estimate(self, report: Callable[[str], None]) -> Estimated:
+        """What conversations with the open model cost here; measures for some seconds. The conversation in the slot stays."""
+        from localkv.estimate import estimate
+
+        assert self._opened is not None, "a model is prepared before an estimate is asked for"
+        return estimate(self._opened, self._home, report)
 
     def close(self) -> None:
         """Let go of the model. Unsaved records are lost: `flush` before."""

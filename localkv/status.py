@@ -3,9 +3,11 @@
 Torch-free. Thread: any; each number may be a moment old.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from localkv.events import Event, EventLog
+from localkv.kv.record import Head
 from localkv.messages import Snapshot, TierUse
 from localkv.tally import Tally
 from localkv.units import format_bytes
@@ -17,7 +19,7 @@ RECENT = 30
 """Newest events in a snapshot."""
 
 
-def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch: str) -> Snapshot:
+def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch: str, heads: Sequence[Head] = ()) -> Snapshot:
     """The state of the engine as of now; zeros where no model is open."""
     counts = opened.keeper.counts() if opened is not None and opened.keeper is not None else None
     return Snapshot(
@@ -42,6 +44,9 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         unsaved_records=counts.unsaved if counts else 0,
         busy_conversation=tally.busy_conversation,
         last=tally.last,
+        resume_seconds=opened.keeper.resume_seconds(heads)
+        if heads and opened is not None and opened.keeper is not None
+        else {},
         recent=tuple(sentence(event) for event in reversed([*events.recent][-RECENT:])),
     )
 
@@ -50,8 +55,7 @@ def sentence(event: Event) -> str:
     """An event as one short line."""
     fields = event.fields
     if event.kind == "move":
-        target = fields.get("target") or "gone"
-        return f"{fields.get('source')} > {target}  {format_bytes(float(fields.get('bytes') or 0))}  {fields.get('reason')}"
+        return f"{fields.get('from') or 'computed'} > {fields.get('to') or 'gone'}  {format_bytes(float(fields.get('bytes') or 0))}  {fields.get('reason')}"
     if event.kind == "fallback":
         return f"fallback prefill  {fields.get('tokens')} tokens  {fields.get('reason')}"
     if event.kind == "turn":

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from localkv.messages import Fallback, Numbers, Source
 from localkv.placement.plan import Piece, Plan
+from localkv.placement.rates import Forecast, Rates
 
 RATE_WEIGHT = 0.3
 """Of the newest measurement in a moving average."""
@@ -56,6 +57,7 @@ class Turn:
 
     began: float = field(default_factory=time.monotonic)
     restore_began: float = 0.0
+    forecast: Forecast = field(default_factory=Forecast)
     prompt_tokens: int = 0
     from_ssd: set[str] = field(default_factory=set)
     """Records that were on SSD alone when they were planned for."""
@@ -118,9 +120,18 @@ class Turn:
             restore_seconds=round(self.restore_seconds, 6),
             restored_bytes=self.restored_bytes,
             prefill_seconds=round(self.prefill_seconds, 6),
+            predicted_restore_seconds=round(self.forecast.restore_seconds, 6),
+            predicted_prefill_seconds=round(self.forecast.prefill_seconds, 6),
             ttft_ms=round((self.first_token - self.began) * 1000, 3) if self.first_token else 0.0,
             tokens_per_second=round((self.generated_tokens - 1) / decoding, 3) if decoding > 0 else 0.0,
         )
+
+
+def learned(rates: Rates, numbers: Numbers) -> Rates:
+    """`rates` after a turn: what was computed counts, and what was copied if nothing had to be read for it."""
+    if not numbers.restored.ssd:
+        rates = rates.with_copy(numbers.restored_bytes, numbers.restore_seconds)
+    return rates.with_prefill(numbers.prefilled_tokens, numbers.prefill_seconds)
 
 
 def sources(plan: Plan, from_ssd: Collection[str] = ()) -> Source:

@@ -45,8 +45,8 @@ def test_nothing_is_open_to_others_whatever_the_umask(home, monkeypatch, tmp_pat
     before = os.umask(0)
     try:
         made = find_home()
-        with serving(made, CountingRuntime()):
-            for extra in (["--new"], ["--new", "--private"]):
+        for extra in (["--new"], ["--new", "--private"]):
+            with serving(made, CountingRuntime()):
                 done = localkv("say", "say hello", "--session", f"s{len(extra)}", *extra)
                 assert done.returncode == 0, done.stderr
         life = Life(made.store)
@@ -126,10 +126,10 @@ def test_what_a_public_conversation_shares_with_a_private_one_is_saved(tmp_path)
 
 def test_a_private_turn_is_asked_for_as_private(home):
     """The flag is stored with the conversation and goes with every question, from every face."""
-    with serving(home, CountingRuntime()) as engine:
-        for arguments in (["--new", "--private"], []):
+    for arguments in (["--new", "--private"], []):
+        with serving(home, CountingRuntime()) as engine:
             assert localkv("say", "say a", "--session", "s", *arguments, umask=0o77).returncode == 0
-    assert [request.private for request in engine.requests] == [True, True]
+        assert [request.private for request in engine.requests] == [True]
     with serving(home, CountingRuntime()) as engine:
         done = subprocess.run(
             [sys.executable, "-m", "localkv", "chat", "--plain", "--private"], input="say b\n/new\nsay c\n", text=True,
@@ -145,7 +145,7 @@ def test_privacy_is_decided_at_the_beginning(home):
     """What an open conversation has saved cannot be taken back by a later flag, so the flag is refused."""
     with serving(home, CountingRuntime()):
         assert localkv("say", "say a", "--session", "s", "--new").returncode == 0
-        done = localkv("say", "say b", "--session", "s", "--private")
+    done = localkv("say", "say b", "--session", "s", "--private")
     assert done.returncode == 2
     assert "--new" in done.stderr
 

@@ -4,6 +4,7 @@ Knows no command. Everything goes to the stream it is given. Streams that are no
 a pipe must hold exactly what the model said.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -22,8 +23,9 @@ def for_stream(text: str, stream: TextIO) -> str:
 
 
 def say_to(stream: TextIO, text: str) -> None:
-    """One line, or a few, at once."""
-    print(for_stream(text, stream), file=stream, flush=True)
+    """One line, or a few, at once. Remarks that nobody can read any more are no reason to stop."""
+    with contextlib.suppress(OSError):
+        print(for_stream(text, stream), file=stream, flush=True)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ the starter model's one fetch.
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from transformers import (
 )
 
 from localkv.config import EngineSection, ModelSection
-from localkv.engine import attention
+from localkv.engine import attention, linear
 from localkv.engine.convert import starter_folder
 from localkv.engine.identity import FileDigests, fingerprint_of, identity_of
 from localkv.errors import ModelError
@@ -62,6 +63,8 @@ class Loaded:
     identity: str
     attention: str
     """The attention path in use."""
+    linear: str
+    """How single rows go through linear layers: "mv" or "mm"."""
     threads: int
     weights_bytes: int
     context_limit: int
@@ -88,6 +91,7 @@ class Loaded:
                 "driver": str(torch.version.cuda) if self.device.type == "cuda" else torch.backends.cpu.get_cpu_capability(),
                 "threads": str(self.threads),
                 "attention": attention_path,
+                "linear": self.linear,
                 "schedule": schedule,
             }
         )
@@ -110,10 +114,14 @@ def load(section: ModelSection, engine: EngineSection, home: Home, report: Repor
         raise ModelError(f"the weights of {path.title} changed while they were loaded; try again")
     layout, notes = _probe(model, engine.block_tokens)
     held_as = (str(model.dtype), section.quant)
+    one_row = linear.wanted(device, model.dtype)
+    if one_row:
+        linear.install(model)
     identity = identity_of(digests, path.path, model.config.to_dict(), held_as, layout)
     return Loaded(
-        section, path.title, model, tokenizer, layout, device, identity, _choose_attention(model, engine), threads,
-        model.get_memory_footprint(), _context_limit(model), (*_notes(path), *notes, *_attention_notes(model, engine, layout)),
+        section, path.title, model, tokenizer, layout, device, identity, _choose_attention(model, engine),
+        linear.ONE_ROW if one_row else linear.MATRIX, threads,
+        model.get_memory_footprint(), _context_limit(model), (*_notes(path, model), *notes, *_attention_notes(model, engine, layout)),
     )  # fmt: skip
 
 
@@ -157,6 +165,8 @@ def _load_weights(
     path: ModelPath, section: ModelSection, device: torch.device
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Translate every way in which a model folder can be unusable into ModelError."""
+    # bitsandbytes says for every layer of every token that it casts to float16: that would be all there is in the log.
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": section.trust_remote_code}
     where: Path = path.path
     if path.kind == "gguf":
@@ -175,6 +185,10 @@ def _load_weights(
 def _weight_options(path: ModelPath, section: ModelSection, device: torch.device) -> dict[str, Any]:
     options: dict[str, Any] = {"dtype": _DTYPES.get(section.dtype, "auto")}
     if path.kind == "gguf":
+        if section.quant != "none":
+            raise ModelError(
+                f"{path.title} is a GGUF file, which cannot be loaded with --quant {section.quant}; take --quant none"
+            )
         options["quantization_config"] = GgufConfig(dequantize=True)
         options["dtype"] = _DTYPES.get(section.dtype, torch.bfloat16)
     elif section.quant == "4bit":
@@ -198,6 +212,11 @@ def _probe(model: PreTrainedModel, block_tokens: int) -> tuple[Layout | None, tu
         return read_layout(cache, block_tokens), ()
     except UnknownKind as error:
         return None, (str(error),)
+    except AssertionError as error:
+        # bitsandbytes in 4 bits on a CPU, of a matrix whose height it cannot pack.
+        raise ModelError(
+            f"{type(model).__name__} cannot run on this device in this form: {error}; take --quant 8bit or --quant none"
+        ) from error
     except UNFIT as error:
         return None, (f"{type(model).__name__} does not work with transformers' own cache ({error}), so it runs without one",)
 
@@ -223,11 +242,12 @@ def _context_limit(model: PreTrainedModel) -> int:
     return int(getattr(config, "max_position_embeddings", None) or DEFAULT_CONTEXT)
 
 
-def _notes(path: ModelPath) -> tuple[str, ...]:
+def _notes(path: ModelPath, model: PreTrainedModel) -> tuple[str, ...]:
     if path.kind == "starter":
         return advice()
     if path.kind == "gguf":
-        return (f"{path.title} is a GGUF file; its weights were unpacked to bfloat16 and take their full size in memory",)
+        dtype = str(model.dtype).removeprefix("torch.")
+        return (f"{path.title} is a GGUF file; its weights were unpacked to {dtype} and take their full size in memory",)
     return ()
 
 

@@ -131,14 +131,27 @@ class SlidingRows(FullRows):
         """Store the rows of new tokens; returns the kept W - 1 rows and the new ones."""
         n_new = keys.shape[2]
         kept = min(self.held, self.window - 1)
+        self.length += n_new
+        if kept + n_new > self.keys.shape[2]:
+            return self._append_long(kept, keys, values)
         if self.held + n_new > self.keys.shape[2]:
             self._move_to_front(kept)
         first, end = self.held - kept, self.held + n_new
         self.keys[:, :, self.held : end].copy_(keys)
         self.values[:, :, self.held : end].copy_(values)
         self.held = end
-        self.length += n_new
         return self.keys[:, :, first:end], self.values[:, :, first:end]
+
+    def _append_long(self, kept: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A chunk longer than the region: attended to beside it, and only its last W - 1 rows are stored."""
+        seen = []
+        for region, new in ((self.keys, keys), (self.values, values)):
+            rows = torch.cat((region[:, :, self.held - kept : self.held], new), dim=2)
+            stored = min(rows.shape[2], self.window - 1)
+            region[:, :, :stored].copy_(rows[:, :, rows.shape[2] - stored :])
+            seen.append(rows)
+        self.held = min(seen[0].shape[2], self.window - 1)
+        return seen[0], seen[1]
 
     def _move_to_front(self, kept: int) -> None:
         # The source and target may overlap: copy through a clone.

@@ -1,6 +1,8 @@
 """Where every record is: the keeper's own book, and the view of it that plans are made from.
 
 Torch-free. Knows names, places and rows; moves nothing. Thread: the control thread alone writes; plans read it there too.
+Places and how an entry stands to the SSD change through the Index alone, so that what is in RAM, what is unsaved, and how much is
+on SSD is known without looking at all entries: 100,000 of them are ordinary.
 
 Invariants (`check`): an entry is in RAM or on SSD or both; a pinned entry has a place; every lookup finds its entries.
 """
@@ -11,7 +13,8 @@ from enum import StrEnum
 from typing import Literal
 
 from localkv.kv.record import RecordKind
-from localkv.tiers.catalogue import Row
+from localkv.placement.warmth import Warmth, stored
+from localkv.tiers.catalogue import MAX_TOMBSTONES, Row
 from localkv.tiers.host import Place
 
 HomeTier = Literal["ram", "ssd"]
@@ -43,7 +46,7 @@ class Candidate:
     used: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
     """One record and where its bytes are."""
 
@@ -53,19 +56,32 @@ class Entry:
     saving: Saving
     place: Place | None = None
     pins: int = 0
-    """Users of its place right now: it is being read into, copied from, or saved."""
+    """Users of its place right now: it is copied from, or saved."""
     holds: int = 0
     """Turns that need the record: it leaves no tier it cannot come back from."""
-    used: float = 0.0
-    """When it was last wanted, wall clock."""
+    is_read: bool = False
+    """Its file is being read."""
+    known_warmth: Warmth | None = None
+    """None: not used in this engine's life; what the row says counts."""
+    why_spare: str = "superseded"
+    """The tombstone of a spare record that leaves RAM."""
     replaces: str = ""
     """The checkpoint that goes from SSD when this one is saved."""
-    came_from: HomeTier = "ram"
-    """Where its bytes in RAM came from: "ssd" if it was read in this engine's life."""
+    entered: float = 0.0
+    """When this engine made it, wall clock; 0 if an earlier one did."""
 
     @property
     def tier(self) -> HomeTier:
         return "ram" if self.place is not None else "ssd"
+
+    @property
+    def used(self) -> float:
+        """When it was last wanted, as well as that is known."""
+        return self.row.used if self.known_warmth is None else self.known_warmth.used
+
+    def warmth(self, now: float) -> Warmth:
+        """How likely it is to be wanted again."""
+        return self.known_warmth or stored(self.row.used, now)
 
     def candidate(self) -> Candidate:
         row = self.row
@@ -80,15 +96,24 @@ class Index:
 
     root: str
     entries: dict[str, Entry] = field(default_factory=dict)
+    in_ram: dict[str, Entry] = field(default_factory=dict)
+    unsaved: dict[str, Entry] = field(default_factory=dict)
+    saved_records: int = 0
+    saved_bytes: int = 0
+    """Of the files of all entries that are saved."""
     tombstones: dict[str, str] = field(default_factory=dict)
     """Why a record that was known is gone."""
+    ghosts: dict[str, Warmth] = field(default_factory=dict)
+    """How warm the records were that have gone in this engine's life: a conversation that is computed again is no new one."""
     _by_lookup: dict[str, list[str]] = field(default_factory=dict)
     _checkpoints: dict[str, list[str]] = field(default_factory=dict)
+
+    # ---- what is known ----
 
     def load(self, rows: Sequence[Row]) -> None:
         """Take over what the catalogue knows."""
         for row in rows:
-            self.add(Entry(row, None, Saving.SAVED, used=row.used, came_from="ssd"))
+            self.add(Entry(row, None, Saving.SAVED))
 
     def add(self, entry: Entry) -> None:
         """Enter a record that is not known yet."""
@@ -98,23 +123,73 @@ class Index:
         self._by_lookup.setdefault(row.lookup, []).append(row.name)
         if row.kind == "checkpoint":
             self._checkpoints.setdefault(row.parent, []).append(row.name)
+        if entry.place is not None:
+            self.in_ram[row.name] = entry
+        self._count(entry, 1)
         self.tombstones.pop(row.name, None)
 
     def remove(self, name: str, reason: str) -> Entry:
-        """Strike a record out; its tombstone says why."""
+        """Strike a record out; its tombstone says why. Its place, if it has one, is the caller's to give back."""
         entry = self.entries.pop(name)
         _drop(self._by_lookup, entry.row.lookup, name)
         if entry.row.kind == "checkpoint":
             _drop(self._checkpoints, entry.row.parent, name)
+        self.in_ram.pop(name, None)
+        self._count(entry, -1)
         self.tombstones[name] = reason
+        self.ghosts[name] = entry.warmth(entry.row.used)
+        if len(self.ghosts) > MAX_TOMBSTONES:
+            del self.ghosts[next(iter(self.ghosts))]
         return entry
+
+    def is_known(self, entry: Entry) -> bool:
+        """Whether this very entry is in the book: another one may have its name by now."""
+        return self.entries.get(entry.row.name) is entry
+
+    def warmth_of(self, name: str, now: float) -> Warmth | None:
+        """How warm a record is, or was when it went; None if it was never seen."""
+        entry = self.entries.get(name)
+        return self.ghosts.get(name) if entry is None else entry.warmth(now)
+
+    # ---- what changes ----
+
+    def settle(self, entry: Entry, place: Place, ids: bytes) -> None:
+        """Its bytes are at `place` now."""
+        assert entry.place is None, "a record has one place"
+        entry.place, entry.ids = place, ids
+        self.in_ram[entry.row.name] = entry
+
+    def unsettle(self, entry: Entry) -> Place:
+        """Its bytes in RAM are given up; returns the place."""
+        assert entry.place is not None, "only what is in RAM can leave it"
+        assert not entry.pins, "nobody uses the bytes of what leaves"
+        place, entry.place = entry.place, None
+        del self.in_ram[entry.row.name]
+        return place
+
+    def mark(self, entry: Entry, saving: Saving, row: Row | None = None) -> None:
+        """How it stands to the SSD now; `row` is that of the file that was written."""
+        self._count(entry, -1)
+        entry.saving, entry.row = saving, row or entry.row
+        self._count(entry, 1)
 
     def publish(self, names: Iterable[str]) -> None:
         """These records belong to a conversation that is not private: they may be saved."""
         for name in names:
             entry = self.entries.get(name)
             if entry is not None and entry.saving is Saving.PRIVATE:
-                entry.saving = Saving.UNSAVED
+                self.mark(entry, Saving.UNSAVED)
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        if entry.saving is Saving.SAVED:
+            self.saved_records += sign
+            self.saved_bytes += sign * entry.row.file_bytes
+        elif entry.saving is Saving.UNSAVED and sign > 0:
+            self.unsaved[entry.row.name] = entry
+        elif entry.saving is Saving.UNSAVED:
+            del self.unsaved[entry.row.name]
+
+    # ---- what plans see ----
 
     def get(self, name: str) -> Candidate | None:
         """The record of that name, if it is known."""
@@ -140,7 +215,13 @@ class Index:
             assert entry.pins == 0 or entry.place is not None, f"{name} is pinned without a place"
             assert min(entry.pins, entry.holds) >= 0, f"{name} was let go too often"
             assert name in self._by_lookup[entry.row.lookup], f"{name} cannot be found"
-        assert sum(map(len, self._by_lookup.values())) == len(self.entries), "lookups name records that are gone"
+        entries = self.entries.values()
+        assert sum(map(len, self._by_lookup.values())) == len(entries), "lookups name records that are gone"
+        assert list(self.in_ram.values()) == [self.entries[name] for name in self.in_ram], "RAM holds what is gone"
+        assert set(self.in_ram) == {entry.row.name for entry in entries if entry.place is not None}
+        assert set(self.unsaved) == {entry.row.name for entry in entries if entry.saving is Saving.UNSAVED}
+        saved = [entry.row.file_bytes for entry in entries if entry.saving is Saving.SAVED]
+        assert (self.saved_records, self.saved_bytes) == (len(saved), sum(saved)), "the count of what is saved is wrong"
 
 
 def _drop(table: dict[str, list[str]], key: str, name: str) -> None:

@@ -12,17 +12,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from localkv.errors import BadRecord, LocalKVError, StoreError
 from localkv.events import EventLog, Reason
-from localkv.kv.record import Record, RecordKind, root_name
+from localkv.kv.record import Head, Record, RecordKind, root_name
 from localkv.messages import TierUse, TokenLog
+from localkv.placement.fetch import Errand, Fetch
 from localkv.placement.index import Entry, Index, Saving
+from localkv.placement.judge import Judge
 from localkv.placement.mailbox import Mailbox
 from localkv.placement.plan import Ground, Piece, Plan, Question, SlotView, make_plan
-from localkv.placement.room import Room, Wish
+from localkv.placement.policy import Policy
+from localkv.placement.rates import Forecast, Rates, predict, predict_resume
+from localkv.placement.room import Room
 from localkv.placement.saver import Saver, SsdLimits
 from localkv.tiers.catalogue import row_of
 from localkv.tiers.disk import Store
@@ -48,22 +52,13 @@ class Reservation:
         self._commit(record, replaces, spare)
 
 
-@dataclass(slots=True)
-class _Errand:
-    """One `bring`: what is awaited and what is pinned for it. Control thread."""
-
-    arrivals: list[tuple[Piece, "Future[memoryview]"]] = field(default_factory=list)
-    pinned: set[str] = field(default_factory=set)
-    wishes: list[Wish] = field(default_factory=list)
-    over: bool = False
-
-
 class Keeper:
     """Placement of the records of one identity."""
 
     def __init__(
-        self, ground: Ground, pool: HostPool, store: Store | None, transfers: Transfers, limits: SsdLimits, events: EventLog
-    ) -> None:
+        self, ground: Ground, pool: HostPool, store: Store | None, transfers: Transfers, limits: SsdLimits, events: EventLog,
+        policy: Policy | None = None,
+    ) -> None:  # fmt: skip
         self.ground = ground
         self._pool = pool
         self._store = store
@@ -74,15 +69,16 @@ class Keeper:
         if store is not None:
             self._index.load(store.rows())
             self._index.tombstones.update(store.tombstones())
-        self._box = Mailbox("control", self._report)
-        self.saver = Saver(store, self._index, transfers, limits, events, self._box.tell)
-        self.room = Room(pool, self._index, events, self._save_now)
-        self.saver.settled = self._after_save
-        self.saver.clear_up()
+        self._box = box = Mailbox("control", self._report)
+        self._judge = judge = Judge(ground.layout, ground.identity, policy or Policy())
+        self._quiet = False
         self._private = False
         """The turn under way is a private conversation's. Engine thread."""
-        self.read_records = 0
-        self.read_bytes = 0
+        self.saver = Saver(store, self._index, judge, transfers, limits, events, box.tell, box.tell_later)
+        self.room = Room(pool, self._index, judge, events, self._save_now, lambda: self.saver.refusal)
+        self._fetch = Fetch(self._index, self.room, store, transfers, events, box.tell, self._strike)
+        self.saver.settled = self._after_save
+        self.saver.clear_up()
 
     # ---- the engine's side ----
 
@@ -93,9 +89,11 @@ class Keeper:
 
     @contextmanager
     def hold(self, plan: Plan) -> Iterator[None]:
-        """While this is open, nothing in `plan` leaves a tier that it could not come back from."""
-        names = [piece.name for piece in plan.pieces]
-        held = self._box.ask(lambda: self._hold(names))
+        """While this is open, nothing in `plan` leaves a tier that it could not come back from.
+
+        Raises BadRecord if something of it has left since it was planned.
+        """
+        held = self._box.ask(lambda: self._hold(plan))
         try:
             yield
         finally:
@@ -108,24 +106,24 @@ class Keeper:
         `private`: what is committed meanwhile is never written.
         """
         self._private = private
-        self._transfers.pause_saves()
+        self._box.tell(lambda: self._set_quiet(True))
         try:
             yield
         finally:
             self._private = False
-            self._transfers.resume_saves()
+            self._box.tell(lambda: self._set_quiet(False))
 
     def bring(self, plan: Plan) -> Iterator[tuple[Piece, memoryview]]:
         """Every piece to bring with its verified payload, in order. The view is valid until the next is asked for.
 
         Raises BadRecord for a piece that can't be used; it is struck out by then.
         """
-        errand = self._box.ask(lambda: self._begin(plan))
+        errand = self._box.ask(lambda: self._fetch.begin(plan.to_bring))
         try:
             for piece, arrival in errand.arrivals:
                 yield piece, arrival.result()
-                if errand.wishes:
-                    self._box.tell(partial(self._unpin, errand, piece.name))
+                if errand.reads:
+                    self._box.tell(partial(self._fetch.unpin, errand, piece.name))
         finally:
             self._box.tell(lambda: self._finish(errand))
 
@@ -151,6 +149,23 @@ class Keeper:
         finally:
             if not committed:
                 self._box.tell(lambda: self.room.give_back(place))
+
+    def keep(self, names: Sequence[str], *, resident: bool = True) -> None:
+        """The person wants the chains that end in `names` resident, or no longer: they go after all others."""
+        self._box.tell(lambda: self._keep(names, resident))
+
+    def learn(self, change: Callable[[Rates], Rates]) -> None:
+        """Take a measurement of this machine into the moving averages."""
+        self._box.tell(lambda: self._learn(change(self._judge.rates)))
+
+    def forecast(self, plan: Plan) -> Forecast:
+        """How long `plan` and the rest of its prompt will take, by the averages so far."""
+        return predict(plan, self._box.ask(lambda: self._judge.rates))
+
+    def resume_seconds(self, heads: Sequence[Head]) -> dict[str, float]:
+        """By name of head: how long coming back to its conversation will take. Some 30 µs per 32k tokens of each."""
+        index, ground, judge = self._index, self.ground, self._judge
+        return self._box.ask(lambda: {h.name: predict_resume(h, index, ground, judge.rates).total_seconds for h in heads})
 
     def shed(self) -> int:
         """Let every record that is on SSD and not in use leave RAM; returns how many went."""
@@ -204,82 +219,49 @@ class Keeper:
         plan = make_plan(question, slot, self._index, self.ground)
         if not private:  # the same tokens in a conversation that is not private: nothing is given away by saving them
             self._index.publish([*plan.names, *(piece.name for piece in plan.pieces)])
+        now = time.time()
+        before = None if question.head is None else self._index.warmth_of(question.head.name, now)
+        self._judge.open(before, (*plan.names, *(piece.name for piece in plan.pieces)), now)
+        if plan.live:  # nothing will be held or brought, but its records are used all the same
+            self._use(plan.names, now)
         return plan
 
-    def _hold(self, names: list[str]) -> list[str]:
-        now, held = time.time(), []
-        for name in names:
-            entry = self._index.entries.get(name)
-            if entry is not None:
-                entry.holds += 1
-                entry.used = now
-                held.append(name)
-        self.saver.touch([name for name in held if self._index.entries[name].saving is Saving.SAVED], now)
+    def _use(self, names: Sequence[str], now: float) -> list[Entry]:
+        entries = [entry for name in names if (entry := self._index.entries.get(name)) is not None]
+        self._judge.use(entries, now)
+        self.saver.touch(entries, now)
+        return entries
+
+    def _hold(self, plan: Plan) -> list[Entry]:
+        for piece in plan.to_bring:
+            if piece.name not in self._index.entries:
+                raise BadRecord(piece.name, self._index.why_gone(piece.name) or Reason.EVICTED, "it left since it was planned")
+        held = self._use([piece.name for piece in plan.pieces], time.time())
+        for entry in held:
+            entry.holds += 1
         return held
 
-    def _let_go(self, names: list[str]) -> None:
-        for name in names:
-            entry = self._index.entries.get(name)
-            if entry is not None and entry.holds:
-                entry.holds -= 1
+    def _let_go(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            entry.holds -= 1
         self.room.settle()
 
-    def _begin(self, plan: Plan) -> _Errand:
-        errand = _Errand()
-        for piece in plan.to_bring:
-            arrival: Future[memoryview] = Future()
-            errand.arrivals.append((piece, arrival))
-            entry = self._index.entries.get(piece.name)
-            if entry is None:
-                arrival.set_exception(BadRecord(piece.name, Reason.EVICTED, "it left while it was waited for"))
-            elif entry.place is not None:
-                entry.pins += 1
-                errand.pinned.add(piece.name)
-                arrival.set_result(entry.place.view(piece.n_bytes))
-            else:
-                self._ask_for(errand, piece, entry, arrival)
-        return errand
+    def _keep(self, names: Sequence[str], resident: bool) -> None:
+        chain: set[str] = set()
+        for last in names:
+            entry = self._index.entries.get(last)
+            while entry is not None:
+                chain.add(entry.row.name)
+                entry = self._index.entries.get(entry.row.parent)
+        self._judge.kept_names = self._judge.kept_names | chain if resident else self._judge.kept_names - chain
 
-    def _ask_for(self, errand: _Errand, piece: Piece, entry: Entry, arrival: "Future[memoryview]") -> None:
-        def give(place: Place | None) -> None:
-            if place is None:
-                arrival.set_exception(BadRecord(piece.name, Reason.NO_ROOM, "the RAM pool has no place for it"))
-            else:
-                self._read(errand, piece, entry, place, arrival)
+    def _finish(self, errand: Errand) -> None:
+        self._fetch.end(errand)
+        if errand.read_bytes:
+            self._learn(self._judge.rates.with_read(errand.read_bytes, errand.read_until - errand.began))
 
-        errand.wishes.append(self.room.want(piece.kind, piece.n_bytes, give))
-
-    def _read(self, errand: _Errand, piece: Piece, entry: Entry, place: Place, arrival: "Future[memoryview]") -> None:
-        store, row, view = self._store, entry.row, place.view(piece.n_bytes)
-        assert store is not None, "a record on SSD needs a store"
-
-        def done(outcome: Outcome[None]) -> None:
-            self._box.tell(lambda: self._arrived(errand, piece, place, outcome, arrival))
-
-        self._transfers.submit(Lane.URGENT, piece.n_bytes, lambda: store.read(row, piece.ids, view), done)
-
-    def _arrived(
-        self, errand: _Errand, piece: Piece, place: Place, outcome: Outcome[None], arrival: "Future[memoryview]"
-    ) -> None:
-        entry = self._index.entries.get(piece.name)
-        if outcome.error is not None or entry is None or entry.place is not None:
-            self.room.give_back(place)
-            error = outcome.error or BadRecord(piece.name, Reason.EVICTED, "it left while it was read")
-            if isinstance(error, BadRecord) and entry is not None:
-                self._strike(error)
-            arrival.set_exception(error)
-            return
-        entry.place, entry.ids, entry.came_from = place, piece.ids, "ssd"
-        self.read_records += 1
-        self.read_bytes += piece.n_bytes
-        self._events.emit(
-            "move", record=piece.name[:12], source="ssd", target="ram", bytes=piece.n_bytes,
-            ms=round(outcome.seconds * 1000, 1), reason="restore",
-        )  # fmt: skip
-        if not errand.over:
-            entry.pins += 1
-            errand.pinned.add(piece.name)
-        arrival.set_result(place.view(piece.n_bytes))
+    def _learn(self, rates: Rates) -> None:
+        self._judge.rates = rates
 
     def _forget(self, logs: Sequence[TokenLog], names: Sequence[tuple[str, str]]) -> int:
         """Drop what is to be forgotten from the index and from RAM; how many are in use and have to be asked for again."""
@@ -290,7 +272,8 @@ class Keeper:
         entries = [self._index.entries[name] for name in gone]
         if pinned := sum(1 for entry in entries if entry.pins):
             for entry in entries:  # nothing of it that is not being written already is written any more
-                entry.saving = Saving.SPARE if entry.saving is Saving.UNSAVED and not entry.pins else entry.saving
+                if entry.saving is Saving.UNSAVED and not entry.pins:
+                    self._index.mark(entry, Saving.SPARE)
             return pinned
         for entry in entries:
             self._index.remove(entry.row.name, Reason.EVICTED)
@@ -304,34 +287,33 @@ class Keeper:
         self._events.emit("strike", record=error.name[:12], reason=error.reason, detail=error.detail)
         self.saver.strike(error.name, error.reason)
 
-    def _unpin(self, errand: _Errand, name: str) -> None:
-        if name in errand.pinned:
-            errand.pinned.remove(name)
-            self._index.entries[name].pins -= 1
-            self.room.settle()
-
-    def _finish(self, errand: _Errand) -> None:
-        errand.over = True
-        for wish in errand.wishes:
-            wish.dropped = True
-        for name in list(errand.pinned):
-            self._unpin(errand, name)
-
     def _enter(self, record: Record, place: Place, replaces: str, saving: Saving) -> None:
         known = self._index.entries.get(record.name)
         if known is not None:
-            known.used = time.time()
-            if known.place is not None:
-                self.room.give_back(place)
-            else:
-                known.place, known.ids = place, record.ids
-            if saving is Saving.UNSAVED and known.saving is not Saving.SAVED:
-                known.saving = saving  # it was spare or private, and is wanted now
-                self.saver.start()
+            self._enter_again(known, record, place, replaces, saving)
             return
-        replaces = self._supersede(replaces)
-        entry = Entry(row_of(record, 0, time.time()), record.ids, saving, place, used=time.time(), replaces=replaces)
+        replaces, now = self._supersede(replaces), time.time()
+        entry = Entry(row_of(record, 0, now), record.ids, saving, place, replaces=replaces)
+        self._judge.welcome(entry, now)
         self._index.add(entry)
+        self.saver.start()
+
+    def _enter_again(self, known: Entry, record: Record, place: Place, replaces: str, saving: Saving) -> None:
+        """The same bytes after the same tokens were made before: one of them is enough."""
+        if known.place is not None:
+            self.room.give_back(place)
+        else:
+            self._index.settle(known, place, record.ids)
+        self._judge.open_names.add(record.name)
+        self._judge.use([known], time.time())
+        if saving is not Saving.UNSAVED:
+            return
+        if known.saving in (Saving.SPARE, Saving.PRIVATE):  # it is worth a write again
+            self._index.mark(known, Saving.UNSAVED)
+        if known.saving is Saving.UNSAVED:
+            known.replaces = self._supersede(replaces) or known.replaces
+        elif replaces != record.name:
+            self.saver.retire(replaces)
         self.saver.start()
 
     def _supersede(self, name: str) -> str:
@@ -342,34 +324,45 @@ class Keeper:
         entry = self._index.entries.get(name)
         if entry is None or entry.saving is not Saving.UNSAVED or entry.pins:
             return name
-        entry.saving = Saving.SPARE
+        self._index.mark(entry, Saving.SPARE)
         return entry.replaces
+
+    def _set_quiet(self, quiet: bool) -> None:
+        self._quiet = quiet
+        if quiet:
+            self._transfers.pause_saves()
+        else:
+            self._transfers.resume_saves()
+            self.room.trim()
 
     def _save_now(self) -> bool:
         """Somebody waits for the room that saving makes, so it must not wait for the end of the turn."""
-        self._transfers.resume_saves()
-        return self.saver.start()
+        under_way = self.saver.start()
+        if under_way:
+            self._transfers.resume_saves()
+        return under_way
 
     def _after_save(self) -> None:
         self.room.settle()
+        if self._quiet and not self.room.has_wishes:
+            self._transfers.pause_saves()
+        if not self._quiet:
+            self.room.trim()
         self.saver.start()
 
     def _count(self) -> "Counts":
-        in_ram = [entry for entry in self._index.entries.values() if entry.place is not None]
-        saved = [entry for entry in self._index.entries.values() if entry.saving is Saving.SAVED]
+        index, room, saver = self._index, self.room, self.saver
         ram = TierUse(
-            used_bytes=self._pool.used_bytes, limit_bytes=self._pool.limit_bytes, records=len(in_ram),
-            held=sum(1 for entry in in_ram if entry.holds or entry.pins),
-            swaps_in=self.read_records, bytes_in=self.read_bytes,
-            swaps_out=self.room.evicted, bytes_out=self.room.evicted_bytes,
+            used_bytes=self._pool.used_bytes, limit_bytes=self._pool.limit_bytes, records=len(index.in_ram),
+            held=sum(1 for entry in index.in_ram.values() if entry.holds or entry.pins),
+            swaps_in=self._fetch.records, bytes_in=self._fetch.n_bytes, swaps_out=room.evicted, bytes_out=room.evicted_bytes,
         )  # fmt: skip
         ssd = TierUse(
-            used_bytes=sum(entry.row.file_bytes for entry in saved), limit_bytes=self._limits.budget_bytes, records=len(saved),
-            held=sum(1 for entry in saved if entry.holds),
-            swaps_in=self.saver.saved_records, bytes_in=self.saver.saved_bytes,
-            swaps_out=self.saver.evicted_records, bytes_out=self.saver.evicted_bytes,
+            used_bytes=index.saved_bytes, limit_bytes=self._limits.budget_bytes, records=index.saved_records,
+            swaps_in=saver.saved_records, bytes_in=saver.saved_bytes,
+            swaps_out=saver.evicted_records, bytes_out=saver.evicted_bytes,
         )  # fmt: skip
-        return Counts(ram, ssd, len(self.saver.waiting()), self.saver.trouble)
+        return Counts(ram, ssd, len(index.unsaved), saver.trouble)
 
     def _report(self, error: BaseException) -> None:
         kind = "control.failed" if isinstance(error, LocalKVError) else "control.bug"

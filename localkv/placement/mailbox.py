@@ -1,15 +1,20 @@
 """A thread that runs what it is handed, one after the other: the control thread of placement.
 
-Knows nothing of what it runs. `ask` waits for the result, `tell` does not. The thread ends with `close`; what was told before is run.
+Knows nothing of what it runs. `ask` waits for the result, `tell` does not, `tell_later` runs it when its time has come. The thread
+ends with `close`: what was told before is run, what was told for later is not.
 """
 
+import heapq
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+Work = Callable[[], None]
 
 
 class Mailbox:
@@ -17,13 +22,21 @@ class Mailbox:
 
     def __init__(self, name: str, report: Callable[[BaseException], None]) -> None:
         self._report = report
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._later: list[tuple[float, int, Work]] = []
+        """A heap of (monotonic time, number, work); only the thread looks at it."""
+        self._numbered = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def tell(self, work: Callable[[], None]) -> None:
+    def tell(self, work: Work) -> None:
         """Have `work` run on the thread; an error goes to `report`."""
         self._queue.put(work)
+
+    def tell_later(self, seconds: float, work: Work) -> None:
+        """Have `work` run on the thread in so many seconds, or soon after."""
+        due = time.monotonic() + seconds
+        self._queue.put(lambda: self._schedule(due, work))
 
     def ask(self, work: Callable[[], T]) -> T:
         """The result of `work`, run on the thread. Its error is raised here. Not to be called on the thread itself."""
@@ -38,12 +51,31 @@ class Mailbox:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    def _schedule(self, due: float, work: Work) -> None:
+        self._numbered += 1
+        heapq.heappush(self._later, (due, self._numbered, work))
+
     def _run(self) -> None:
-        while (work := self._queue.get()) is not None:
+        while True:
+            work = self._next()
+            if work is None:
+                return
             try:
                 work()
             except Exception as error:  # noqa: BLE001 - thread root: one failed message must not end the control thread
                 self._report(error)
+
+    def _next(self) -> Work | None:
+        """What is to be run now; None to end."""
+        if not self._later:
+            return self._queue.get()
+        try:
+            seconds = self._later[0][0] - time.monotonic()
+            if seconds > 0:
+                return self._queue.get(timeout=seconds)
+        except queue.Empty:
+            pass  # its time has come
+        return heapq.heappop(self._later)[2]
 
 
 def _fulfil(answer: "Future[Any]", work: Callable[[], Any]) -> None:

@@ -50,6 +50,8 @@ class SlotView:
     names: Sequence[str] = ()
     owner: str = ""
     """The conversation whose turn it was."""
+    mixed: bool = False
+    """Some of it was restored from records of another fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ class Plan:
     slot_tokens: int = 0
     """Tokens that the slot itself supplies."""
 
+    def mixes(self, ground: "Ground | None") -> bool:
+        """Whether it brings records of another fingerprint than the present one."""
+        return ground is not None and any(piece.n_bytes and piece.fingerprint != ground.fingerprint for piece in self.pieces)
+
     @property
     def to_bring(self) -> tuple[Piece, ...]:
         """The pieces whose bytes must be copied into the slot."""
@@ -130,6 +136,11 @@ def make_plan(question: Question, slot: SlotView, chains: Chains, ground: Ground
 
 _FOREIGN = "the state was built by another conversation"
 _NOTHING = "nothing of the conversation's own history could be used"
+
+
+def without_room(question: Question, plan: Plan, name: str) -> Question:
+    """`question` again, after there was no room in RAM for the piece `name` of `plan`: what comes before it must do."""
+    return replace(question, at_most=next((piece.start for piece in plan.pieces if piece.name == name), 0))
 
 
 def _with_loss(plan: Plan, lost: tuple[tuple[str, int], ...]) -> Plan:
@@ -278,8 +289,9 @@ class _Search:
             return None
         parent = self.slot.names[i - 1] if i else self.root
         lookup = lookup_key("block", parent, self.block_ids(i))
+        fingerprint = "" if self.slot.mixed else self.ground.fingerprint
         n_bytes = self.ground.layout.block_bytes
-        return Candidate(name, "block", parent, lookup, (i + 1) * self.size, n_bytes, self.ground.fingerprint, "ram", 0.0)
+        return Candidate(name, "block", parent, lookup, (i + 1) * self.size, n_bytes, fingerprint, "ram", 0.0)
 
     def _fits(self, checkpoint: Candidate, edge: int) -> bool:
         ids = pack_ids(self.question.ids[edge : checkpoint.position])

@@ -2,10 +2,12 @@
 
 Torch-free. Decisions are policy's; this gives and takes places. Thread: the control thread.
 
-A record that is on SSD, or is not worth keeping, may leave RAM at once. If only unsaved ones are left, saving is asked for and the
-wish waits; where saving is impossible the least recently used one is given up, with a tombstone and an event.
+A record that is on SSD, or is not worth keeping, may leave RAM at once: saving has been done before, so leaving is only a free.
+Above the high mark the pool is trimmed to the low one. If only unsaved ones are left, saving is asked for and the wish waits;
+where saving is impossible the least valuable is given up, with a tombstone and an event.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +15,9 @@ from dataclasses import dataclass
 from localkv.events import EventLog, Reason
 from localkv.kv.record import RecordKind
 from localkv.placement.index import Entry, Index, Saving
-from localkv.placement.policy import Resident, eviction_order
+from localkv.placement.judge import Judge
+from localkv.placement.moves import Move
+from localkv.placement.policy import Resident, eviction_order, victims, with_all_that_need_it
 from localkv.tiers.host import HostPool, Place
 
 Give = Callable[[Place | None], None]
@@ -30,23 +34,33 @@ class Wish:
 
 
 class Room:
-    """The RAM pool's gatekeeper."""
+    """The RAM pool's gatekeeper. `save_now` hurries saving and says whether any is under way."""
 
-    def __init__(self, pool: HostPool, index: Index, events: EventLog, save_now: Callable[[], bool]) -> None:
+    def __init__(
+        self, pool: HostPool, index: Index, judge: Judge, events: EventLog, save_now: Callable[[], bool],
+        why_unsaved: Callable[[], Reason],
+    ) -> None:  # fmt: skip
         self._pool = pool
         self._index = index
+        self._judge = judge
         self._events = events
         self._save_now = save_now
+        self._why_unsaved = why_unsaved
         self._wishes: deque[Wish] = deque()
+        self._settling = False
         self.evicted = 0
         self.evicted_bytes = 0
 
     def want(self, kind: RecordKind, n_bytes: int, give: Give) -> Wish:
         """Have `give` called with a place as soon as there is one; with None if there can't be one."""
         wish = Wish(kind, n_bytes, give)
+        self.ask(wish)
+        return wish
+
+    def ask(self, wish: Wish) -> None:
+        """The same for a wish that was made before."""
         self._wishes.append(wish)
         self.settle()
-        return wish
 
     def give_back(self, place: Place) -> None:
         """A place is free again."""
@@ -55,78 +69,119 @@ class Room:
 
     @property
     def has_wishes(self) -> bool:
-        return bool(self._wishes)
+        return any(not wish.dropped for wish in self._wishes)
 
     def settle(self) -> None:
         """Fulfil wishes in order, as far as places go."""
-        while self._wishes:
-            wish = self._wishes[0]
-            if not wish.dropped:
-                place = self._find(wish)
-                if place is None and self._worth_waiting():
-                    return
-                self._wishes.popleft()
-                wish.give(place)
-            else:
-                self._wishes.popleft()
+        if self._settling:
+            return  # what is given may wish for more: the loop below sees to it
+        self._settling = True
+        try:
+            while self._wishes and self._fulfil(self._wishes[0]):
+                pass
+        finally:
+            self._settling = False
 
-    def shed(self) -> int:
-        """Let go of all that may leave at once; returns how many did."""
-        names = [name for name in self._leavers("block") if self._index.entries[name].saving is Saving.SAVED]
-        for name in names:
-            self._leave(name)
-        return len(names)
-
-    def _find(self, wish: Wish) -> Place | None:
-        place = self._pool.reserve(wish.kind, wish.n_bytes)
-        for name in self._leavers(wish.kind) if place is None else ():
-            self._leave(name)
+    def _fulfil(self, wish: Wish) -> bool:
+        """Answer the first wish; False if it must wait."""
+        place: Place | None = None
+        while not wish.dropped:
             place = self._pool.reserve(wish.kind, wish.n_bytes)
             if place is not None:
-                return place
-        return place
+                break
+            if self._make_room(wish.kind):
+                continue
+            if self._will_come():
+                return False
+            if not self._give_up():
+                break
+        self._wishes.popleft()
+        if not wish.dropped:
+            wish.give(place)
+        return True
 
-    def _leavers(self, kind: RecordKind) -> list[str]:
-        """Who may leave RAM at once, first to go first; those of the wanted size class before the others."""
-        residents = [self._resident(name, entry) for name, entry in self._index.entries.items() if entry.place is not None]
-        order = [resident.key[1] for resident in eviction_order(residents)]
-        return sorted(order, key=lambda name: self._index.entries[name].row.kind != kind)
+    def trim(self) -> int:
+        """Above the high mark, let the least valuable go down to the low one; returns how many went."""
+        excess = self._judge.policy.excess(self._pool.used_bytes, self._pool.limit_bytes)
+        if not excess:
+            return 0
+        chosen = victims(self._residents(), excess, self._judge.half_life)
+        return self._let_go(chosen, "trim")
 
-    def _resident(self, name: str, entry: Entry) -> Resident:
-        stays = entry.pins > 0 or entry.saving is Saving.UNSAVED or (entry.holds > 0 and entry.saving is not Saving.SAVED)
-        return Resident(("", name), entry.used, entry.row.position, entry.row.n_bytes, stays)
+    def shed(self) -> int:
+        """Let go of all that is on SSD and not in use; returns how many did."""
+        saved = [
+            resident
+            for resident in eviction_order(self._residents(), self._judge.half_life)
+            if self._may_leave(entry := self._entry(resident)) and entry.saving is Saving.SAVED
+        ]
+        return self._let_go(saved, "shed")
 
-    def _leave(self, name: str) -> None:
-        entry = self._index.entries[name]
-        assert entry.place is not None
-        self._pool.release(entry.place)
-        entry.place = None
+    # ---- who goes ----
+
+    def _residents(self) -> list[Resident]:
+        now = time.time()
+        return [self._judge.in_ram(entry, now) for entry in self._index.in_ram.values()]
+
+    def _entry(self, resident: Resident) -> Entry:
+        return self._index.in_ram[resident.key[1]]
+
+    def _may_leave(self, entry: Entry) -> bool:
+        """On SSD: at any time that nobody uses its bytes. Not on SSD: only if it isn't worth keeping and no turn needs it."""
+        if entry.pins or entry.place is None:
+            return False
+        return entry.saving is Saving.SAVED or (entry.saving is not Saving.UNSAVED and not entry.holds)
+
+    def _make_room(self, kind: RecordKind) -> bool:
+        """Let records go so that a place for `kind` may be free; False if none can."""
+        order = eviction_order(self._residents(), self._judge.half_life)
+        chosen = with_all_that_need_it(
+            order, lambda resident: self._entry(resident).row.kind == kind and self._may_leave(self._entry(resident))
+        )
+        return self._let_go(chosen or self._arena_of(order), "room") > 0
+
+    def _arena_of(self, order: list[Resident]) -> list[Resident]:
+        """The residents of the arena that can be emptied at the least loss: it then serves the other size class."""
+        by_arena: dict[int, list[Resident]] = {}
+        for resident in order:
+            entry = self._entry(resident)
+            if entry.place is not None and entry.place.arena >= 0 and self._may_leave(entry):
+                by_arena.setdefault(entry.place.arena, []).append(resident)
+        whole = [residents for arena, residents in by_arena.items() if len(residents) == self._pool.n_used(arena)]
+        rank = {resident.key: i for i, resident in enumerate(order)}
+        return min(whole, key=lambda residents: rank[residents[-1].key], default=[])
+
+    def _let_go(self, residents: list[Resident], reason: str) -> int:
+        gone = [entry for resident in residents if self._may_leave(entry := self._entry(resident))]
+        for entry in gone:
+            self._leave(entry, reason)
+        return len(gone)
+
+    def _leave(self, entry: Entry, reason: str) -> None:
+        self._pool.release(self._index.unsettle(entry))
         self.evicted += 1
         self.evicted_bytes += entry.row.n_bytes
-        self._events.emit("move", record=name[:12], source="ram", target="", bytes=entry.row.n_bytes, reason="room")
-        if entry.saving is not Saving.SAVED:
-            self._index.remove(name, Reason.EVICTED if entry.saving is Saving.PRIVATE else "superseded")
+        on_ssd = entry.saving is Saving.SAVED
+        Move(entry.row.name, "ram", "ssd" if on_ssd else "", entry.row.n_bytes, 0.0, reason).log(self._events)
+        if not on_ssd:
+            self._index.remove(entry.row.name, Reason.EVICTED if entry.saving is Saving.PRIVATE else entry.why_spare)
 
-    def _worth_waiting(self) -> bool:
-        """True if a place will come by itself: something is pinned or being saved. Gives one record up where saving is impossible."""
-        resident = [entry for entry in self._index.entries.values() if entry.place is not None]
-        if any(entry.pins for entry in resident):
-            return True
-        if not any(entry.saving is Saving.UNSAVED for entry in resident):
-            return False
-        if self._save_now():
-            return True
-        return self._give_up(resident)
+    # ---- when nobody can go ----
 
-    def _give_up(self, resident: list[Entry]) -> bool:
-        unheld = [entry for entry in resident if not entry.holds and entry.saving is Saving.UNSAVED]
-        if not unheld:
-            return False
-        entry = min(unheld, key=lambda e: (e.used, -e.row.position))
-        assert entry.place is not None
-        self._pool.release(entry.place)
-        entry.place = None
-        self._index.remove(entry.row.name, Reason.NO_ROOM)
-        self._events.emit("give_up", record=entry.row.name[:12], bytes=entry.row.n_bytes, reason=Reason.NO_ROOM)
-        self.settle()
-        return True
+    def _will_come(self) -> bool:
+        """True if a place will come by itself: something is being saved, or in use for a moment."""
+        saving = bool(self._index.unsaved) and self._save_now()
+        return saving or any(entry.pins for entry in self._index.in_ram.values())
+
+    def _give_up(self) -> bool:
+        """Where saving is impossible: lose the least valuable record that no turn needs; False if there is none."""
+        for resident in eviction_order(self._residents(), self._judge.half_life):
+            entry = self._entry(resident)
+            if entry.saving is Saving.UNSAVED and not entry.holds and not entry.pins:
+                reason = self._why_unsaved()
+                self._pool.release(self._index.unsettle(entry))
+                self._index.remove(entry.row.name, reason)
+                Move(entry.row.name, "ram", "", entry.row.n_bytes, 0.0, reason).log(self._events)
+                self._events.emit("give_up", record=entry.row.name[:12], bytes=entry.row.n_bytes, reason=reason)
+                return True
+        return False

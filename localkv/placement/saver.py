@@ -1,28 +1,46 @@
 """Saving: unsaved records go to SSD in small groups, within the budget, when there is time.
 
-Torch-free. Thread: the control thread; writing itself is done by the transfers' one writer thread, which is also the only one
-that changes the store. A failed save leaves its records in RAM, unsaved; it is tried again after RETRY_SECONDS or at a flush.
+Torch-free. Thread: the control thread; the work itself is done by the transfers' one writer thread, which is also the only one
+that changes the store. One job at a time, each in this order: bad files out, leaving records out, warmths noted, new records
+in. So a record that was struck out or evicted and is made again is never taken for the one that is about to go.
+
+Above the high mark of the budget (or below the free-space floor) the least valuable leave, down to the low mark, in the
+background. What is chosen disappears from the index at once: no plan can count on it any more. A failed save leaves its
+records in RAM, unsaved; it is tried again after RETRY_SECONDS or at a flush.
 
 The newest checkpoint of a conversation replaces its predecessor on SSD, in the commit that makes it durable.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from localkv.errors import LocalKVError, NoSpace, StoreError
 from localkv.events import EventLog, Reason
+from localkv.kv.record import Record
 from localkv.placement.index import Entry, Index, Saving
-from localkv.placement.policy import Resident, victims
-from localkv.tiers.catalogue import Row
+from localkv.placement.judge import Judge
+from localkv.placement.moves import Move
+from localkv.placement.policy import Order, Resident, admits, victims
+from localkv.tiers.catalogue import Cold, Row
 from localkv.tiers.disk import Store
+from localkv.tiers.publish import SUPERSEDED
 from localkv.tiers.transfer import Lane, Outcome, Transfers
+
+Pair = tuple[str, str]
+"""(identity, name)."""
 
 GROUP = 4
 """Records per commit: enough to share the syncs, few enough that an exit is not kept waiting."""
 
 RETRY_SECONDS = 30.0
+
+HEADER_BYTES = 8192
+"""Reckoned for the header of a file that is not written yet."""
+
+STRANGERS = 256
+"""Records of other identities that are considered at once when some must go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +52,64 @@ class SsdLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Saved:
-    rows: list[Row]
-    evicted: list[tuple[str, str]]
+class Job:
+    """What the writer thread is to do, in this order."""
+
+    bad: tuple[tuple[str, str], ...] = ()
+    """(name, reason) of records whose file goes to quarantine."""
+    leaving: tuple[tuple[Pair, str], ...] = ()
+    """Records that go, each with the reason."""
+    warm: dict[str, float] = field(default_factory=dict)
+    batch: tuple[tuple[Record, memoryview], ...] = ()
+    replaces: tuple[str, ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """What the new files will take."""
+        return sum(record.n_bytes + HEADER_BYTES for record, _ in self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a job."""
+
+    rows: tuple[Row, ...] | None
+    """Of the new records; None if there was no room for them."""
+    used_bytes: int = 0
+    free_bytes: int = 0
+    strangers: tuple[Cold, ...] = ()
+    """Of other identities, if somebody must go."""
 
 
 class Saver:
-    """The queue of unsaved records."""
+    """The queue of unsaved records, and of those that leave the SSD."""
 
     def __init__(
-        self, store: Store | None, index: Index, transfers: Transfers, limits: SsdLimits, events: EventLog,
-        tell: Callable[[Callable[[], None]], None],
+        self, store: Store | None, index: Index, judge: Judge, transfers: Transfers, limits: SsdLimits, events: EventLog,
+        tell: Callable[[Callable[[], None]], None], tell_later: Callable[[float, Callable[[], None]], None],
     ) -> None:  # fmt: skip
         self._store = store
         self._index = index
+        self._judge = judge
         self._transfers = transfers
         self._limits = limits
         self._events = events
         self._tell = tell
+        self._tell_later = tell_later
         self.settled: Callable[[], None] = lambda: None
-        """Called when a group is done, however it ended: places may have become free."""
+        """Called when a job is done, however it ended: places may have become free."""
         self._busy = False
         self._retry_at = 0.0
-        self._touched: dict[str, float] = {}
+        self._bad: dict[str, str] = {}
+        self._leaving: dict[Pair, tuple[str, int]] = {}
+        """(reason, file bytes) of what is to go and still has its row."""
+        self._warm: dict[str, float] = {}
+        self._replaced: set[str] = set()
+        """Checkpoints that have a newer one on SSD and could not go yet because a turn needs them."""
         self.trouble = ""
         """Why the last save failed; empty when it did not."""
+        self.refusal = Reason.NO_ROOM
+        """The reason for a record that is lost because it can't be saved."""
         self.saved_records = 0
         self.saved_bytes = 0
         self.evicted_records = 0
@@ -71,153 +122,227 @@ class Saver:
 
     @property
     def idle(self) -> bool:
-        """Nothing is being saved, and nothing waits that could be."""
-        return not self._busy and not (self.possible and self.waiting())
+        """Nothing is being done on SSD, and nothing waits that could be."""
+        waits = bool(self._index.unsaved or self._bad or self._leaving)
+        return not self._busy and not (self.possible and waits)
 
     def waiting(self) -> list[Entry]:
         """Unsaved records, parents before children."""
-        unsaved = [
-            entry for entry in self._index.entries.values() if entry.saving is Saving.UNSAVED and entry.place is not None
-        ]
-        return sorted(unsaved, key=lambda entry: entry.row.position)
+        return sorted(self._index.unsaved.values(), key=lambda entry: entry.row.position)
 
     def retry(self) -> None:
         """Forget that the last save failed."""
         self._retry_at = 0.0
 
-    def touch(self, names: Sequence[str], when: float) -> None:
-        """Remember that records on SSD were wanted; written with the next group."""
-        self._touched.update(dict.fromkeys(names, when))
-
-    def start(self) -> bool:
-        """Begin saving the next group unless one is under way; True if one is under way now."""
-        if self._busy:
-            return True
-        entries = self.waiting()[:GROUP] if self.possible else []
-        if not entries and not self._touched:
-            return False
-        if self._store is None:
-            return False
-        self._busy = True
-        for entry in entries:
-            entry.pins += 1
-        store, n_bytes = self._store, sum(entry.row.n_bytes for entry in entries)
-        work = self._job(store, entries)
-        self._transfers.submit(Lane.SAVE, n_bytes, work, lambda outcome: self._tell(lambda: self._done(entries, outcome)))
-        return bool(entries)
-
-    def _job(self, store: Store, entries: Sequence[Entry]) -> Callable[[], _Saved]:
-        batch = []
-        for entry in entries:
-            assert entry.place is not None
-            assert entry.ids is not None
-            batch.append((entry.row.record(entry.ids), entry.place.view(entry.row.n_bytes)))
-        replaces = [entry.replaces for entry in entries if entry.replaces]
-        touched, self._touched = self._touched, {}
-        residents = self._residents(exclude={entry.row.name for entry in entries})
-        limits, need = self._limits, sum(entry.row.n_bytes + 8192 for entry in entries)
-
-        def work() -> _Saved:
-            evicted = _make_room(store, residents, limits, need) if entries else []
-            for when in set(touched.values()):
-                store.touch([name for name, used in touched.items() if used == when], when)
-            return _Saved(store.publish(batch, replaces) if batch else [], evicted)
-
-        return work
-
-    def _residents(self, exclude: set[str]) -> list[Resident]:
-        assert self._store is not None
-        own = [
-            Resident((self._store.identity, name), entry.used, entry.row.position, entry.row.file_bytes, entry.holds > 0)
-            for name, entry in self._index.entries.items()
-            if entry.saving is Saving.SAVED and name not in exclude
-        ]
-        others = self._store.oldest(64, self._store.identity)
-        return [*own, *(Resident((identity, name), 0.0, 1 << 40, n, False) for identity, name, n in others)]
-
-    def _done(self, entries: Sequence[Entry], outcome: Outcome[_Saved]) -> None:
-        self._busy = False
-        for entry in entries:
-            entry.pins -= 1
-        if outcome.value is None:
-            self._failed(outcome.error)
-        else:
-            self._succeeded(entries, outcome.value, outcome.seconds)
-        self.settled()
-
-    def _succeeded(self, entries: Sequence[Entry], saved: _Saved, seconds: float) -> None:
-        self.trouble = ""
-        for entry, row in zip(entries, saved.rows, strict=True):
-            entry.row, entry.saving = row, Saving.SAVED
-            self.saved_records += 1
-            self.saved_bytes += row.file_bytes
-            self._events.emit(
-                "move", record=row.name[:12], source="ram", target="ssd", bytes=row.n_bytes,
-                ms=round(seconds * 1000, 1), reason="save",
-            )  # fmt: skip
-            if entry.replaces in self._index.entries:
-                self._superseded(entry.replaces)
-        for identity, name in saved.evicted:
-            self._evicted(identity, name)
-
-    def _superseded(self, name: str) -> None:
-        entry = self._index.entries[name]
-        entry.saving = Saving.SPARE
-        if entry.place is None:
-            self._index.remove(name, "superseded")
-
-    def _evicted(self, identity: str, name: str) -> None:
-        self.evicted_records += 1
-        entry = self._index.entries.get(name)
-        if entry is None or self._store is None or identity != self._store.identity:
-            return
-        self.evicted_bytes += entry.row.file_bytes
-        self._events.emit("move", record=name[:12], source="ssd", target="", bytes=entry.row.n_bytes, reason=Reason.EVICTED)
-        entry.saving = Saving.SPARE
-        if entry.place is None:
-            self._index.remove(name, Reason.EVICTED)
-
-    def _failed(self, error: LocalKVError | None) -> None:
-        self.trouble = str(error)
-        self._retry_at = time.monotonic() + RETRY_SECONDS
-        self._events.emit("save.failed", error=type(error).__name__, message=self.trouble)
+    def touch(self, entries: Sequence[Entry], now: float) -> None:
+        """Remember how warm records on SSD are; written with the next job."""
+        self._warm.update((entry.row.name, entry.warmth(now).slow) for entry in entries if entry.saving is Saving.SAVED)
 
     def clear_up(self) -> None:
         """Delete what an earlier engine left half written. The writing thread does it, so nothing is half published meanwhile."""
         store = self._store
         if store is not None:
-            self._transfers.submit(Lane.DELETE, 0, lambda: _sweep(store), self._struck)
+            self._transfers.submit(Lane.DELETE, 0, lambda: _sweep(store), self._swept)
+
+    def _swept(self, outcome: Outcome[None]) -> None:
+        if outcome.error is not None:
+            self._events.emit("sweep.failed", message=str(outcome.error))
 
     def strike(self, name: str, reason: str) -> None:
         """Take a bad record's row and file out of the store."""
-        store = self._store
-        if store is None:
-            return
-        self._transfers.submit(Lane.DELETE, 0, lambda: store.quarantine(name, reason), self._struck)
+        if self._store is not None:
+            self._bad[name] = reason
+            self.start()
 
-    def _struck(self, outcome: Outcome[None]) -> None:
-        if outcome.error is not None:
-            self._events.emit("strike.failed", message=str(outcome.error))
+    # ---- jobs ----
+
+    def start(self) -> bool:
+        """Begin the next job unless one is under way; True if one is under way now."""
+        store = self._store
+        if self._busy or store is None or not self.possible:
+            return self._busy
+        for name in list(self._replaced):
+            self.retire(name)
+        entries = self.waiting()[:GROUP]
+        if not (entries or self._bad or self._leaving or self._warm):
+            return False
+        self._busy = True
+        going = self._send_off([entry.replaces for entry in entries if entry.replaces])
+        job = self._job(entries, [entry.row.name for entry in going])
+        limits, high = self._limits, self._judge.policy.high
+        for entry in entries:
+            entry.pins += 1
+        self._transfers.submit(
+            Lane.SAVE if entries else Lane.DELETE,
+            job.n_bytes,
+            lambda: carry_out(job, store, limits, high),
+            lambda outcome: self._tell(lambda: self._done(job, entries, going, outcome)),
+        )
+        return True
+
+    def _send_off(self, names: Sequence[str]) -> list[Entry]:
+        """The checkpoints that the next job replaces are gone from the index as it begins: no plan can count on them any more."""
+        going = []
+        for name in names:
+            entry = self._index.entries.get(name)
+            if entry is None or entry.saving is not Saving.SAVED:
+                continue
+            if entry.holds or entry.is_read:
+                self._replaced.add(name)
+            else:
+                self._spare(entry, SUPERSEDED)
+                going.append(entry)
+        return going
+
+    def _call_back(self, going: Sequence[Entry]) -> None:
+        """The job came to nothing: what it would have replaced is still there."""
+        for entry in going:
+            if self._index.is_known(entry):
+                self._index.mark(entry, Saving.SAVED)
+            elif entry.row.name not in self._index.entries:
+                entry.saving = Saving.SAVED
+                self._index.add(entry)
+
+    def _job(self, entries: Sequence[Entry], replaces: Sequence[str]) -> Job:
+        batch = []
+        for entry in entries:
+            assert entry.place is not None
+            assert entry.ids is not None
+            batch.append((entry.row.record(entry.ids), entry.place.view(entry.row.n_bytes)))
+        leaving = tuple((pair, why) for pair, (why, _) in self._leaving.items())
+        return Job(tuple(self._bad.items()), leaving, dict(self._warm), tuple(batch), tuple(replaces))
+
+    def _done(self, job: Job, entries: Sequence[Entry], going: Sequence[Entry], outcome: Outcome[Report]) -> None:
+        self._busy = False
+        for entry in entries:
+            entry.pins -= 1
+        if outcome.value is None or outcome.value.rows is None:
+            self._call_back(going)
+        if outcome.value is None:
+            self._failed(outcome.error)
+        else:
+            self._forget_done(job)
+            self._account(job, entries, outcome.value, outcome.seconds)
+        self.settled()
+
+    def _forget_done(self, job: Job) -> None:
+        for name, _ in job.bad:
+            self._bad.pop(name, None)
+        for pair, _ in job.leaving:
+            self._leaving.pop(pair, None)
+        for name, when in job.warm.items():
+            if self._warm.get(name) == when:
+                del self._warm[name]
+
+    def _account(self, job: Job, entries: Sequence[Entry], report: Report, seconds: float) -> None:
+        if report.rows is None:
+            self._make_room(job, entries, report)
+            return
+        self.trouble = ""
+        self._saved(entries, report.rows, seconds / max(1, len(report.rows)))
+        excess = self._judge.policy.excess(report.used_bytes, self._limits.budget_bytes)
+        self._evict(self._choose(report, excess), "trim")
+
+    # ---- who leaves the SSD ----
+
+    def _make_room(self, job: Job, entries: Sequence[Entry], report: Report) -> None:
+        """The new records do not fit: the least valuable go, down to the low mark, if the new ones are dearer."""
+        wanted = report.used_bytes + job.n_bytes
+        needed = max(wanted - self._limits.budget_bytes, self._limits.free_floor_bytes + job.n_bytes - report.free_bytes)
+        excess = max(needed, self._judge.policy.excess(wanted, self._limits.budget_bytes))
+        now, half_life = time.time(), self._judge.half_life
+        new = [self._judge.on_ssd(entry, now) for entry in entries]
+        newcomer = max((int(resident.rank), resident.score(half_life)) for resident in new)
+        chosen = self._choose(report, excess, newcomer)
+        if admits(newcomer, chosen, needed, half_life):
+            self._evict(chosen, Reason.EVICTED)
+        else:
+            what = f"{job.n_bytes:,} bytes of KV records in {self._store.root if self._store else ''}"
+            self._failed(NoSpace(what, job.n_bytes, max(0, job.n_bytes - needed)))
+
+    def _choose(self, report: Report, excess: int, newcomer: Order | None = None) -> list[Resident]:
+        if excess <= 0:
+            return []
+        now, judge = time.time(), self._judge
+        own = [judge.on_ssd(entry, now) for entry in self._index.entries.values() if entry.saving is Saving.SAVED]
+        others = [judge.stranger(cold) for cold in report.strangers if (cold.identity, cold.name) not in self._leaving]
+        return victims([*own, *others], excess, judge.half_life, newcomer)
+
+    def _evict(self, chosen: Sequence[Resident], reason: str) -> None:
+        for resident in chosen:
+            self.evicted_records += 1
+            self.evicted_bytes += resident.n_bytes
+            Move(resident.key[1], "ssd", "", resident.n_bytes, 0.0, reason).log(self._events)
+            entry = self._index.entries.get(resident.key[1]) if resident.key[0] == self._judge.identity else None
+            if entry is None:
+                self._leaving[resident.key] = (Reason.EVICTED, resident.n_bytes)
+            else:
+                self._drop(entry, Reason.EVICTED)
+
+    def retire(self, name: str) -> None:
+        """A newer checkpoint, which is on SSD already, has replaced this one: it goes as soon as no turn needs it."""
+        self._replaced.discard(name)
+        entry = self._index.entries.get(name)
+        if entry is None or entry.saving is not Saving.SAVED:
+            return
+        if entry.holds or entry.is_read:
+            self._replaced.add(name)
+        else:
+            self._drop(entry, SUPERSEDED)
+
+    def _drop(self, entry: Entry, reason: str) -> None:
+        """It is gone from the index now, unless it is in RAM, and from the SSD with the next job."""
+        name = entry.row.name
+        self._leaving[(self._judge.identity, name)] = (reason, entry.row.file_bytes)
+        self._spare(entry, reason)
+
+    def _spare(self, entry: Entry, reason: str) -> None:
+        self._index.mark(entry, Saving.SPARE)
+        entry.why_spare = reason
+        if entry.place is None:
+            self._index.remove(entry.row.name, reason)
+
+    # ---- what came of it ----
+
+    def _saved(self, entries: Sequence[Entry], rows: Sequence[Row], seconds: float) -> None:
+        now = time.time()
+        for entry, row in zip(entries, rows, strict=True):
+            if not self._index.is_known(entry):
+                continue
+            self._index.mark(entry, Saving.SAVED, row)
+            self.touch([entry] if entry.warmth(now).slow > row.used else [], now)
+            self.saved_records += 1
+            self.saved_bytes += row.file_bytes
+            Move(row.name, "ram", "ssd", row.n_bytes, seconds, "save").log(self._events)
+
+    def _failed(self, error: LocalKVError | None) -> None:
+        self.trouble = str(error)
+        self.refusal = Reason.BUDGET if isinstance(error, NoSpace) else Reason.NO_ROOM
+        self._retry_at = time.monotonic() + RETRY_SECONDS
+        self._tell_later(RETRY_SECONDS, lambda: _ignore(self.start()))
+        self._events.emit("save.failed", error=type(error).__name__, message=self.trouble)
+
+
+def carry_out(job: Job, store: Store, limits: SsdLimits, high: float) -> Report:
+    """Do `job`; new records only within budget and floor. Writing thread. Raises StoreError."""
+    for name, reason in job.bad:
+        store.quarantine(name, reason)
+    for reason in sorted({why for _, why in job.leaving}):
+        store.remove_any([pair for pair, why in job.leaving if why == reason], reason)
+    store.warm(job.warm)
+    used, free = store.used_bytes(), store.free_bytes()
+    fits = used + job.n_bytes <= limits.budget_bytes and free - job.n_bytes >= limits.free_floor_bytes
+    rows: tuple[Row, ...] | None = None
+    if fits or not job.batch:
+        rows = tuple(store.publish(job.batch, job.replaces)) if job.batch else ()
+        used, free = (store.used_bytes(), store.free_bytes()) if rows else (used, free)
+    crowded = rows is None or used > high * limits.budget_bytes or free < limits.free_floor_bytes
+    return Report(rows, used, free, tuple(store.coldest(STRANGERS)) if crowded else ())
 
 
 def _sweep(store: Store) -> None:
     while store.sweep(age_seconds=0.0):
         pass
-
-
-def _make_room(store: Store, residents: Sequence[Resident], limits: SsdLimits, need_bytes: int) -> list[tuple[str, str]]:
-    """Evict until `need_bytes` fit budget and floor; returns who went. Writing thread. Raises NoSpace."""
-    over_budget = store.used_bytes() + need_bytes - limits.budget_bytes
-    under_floor = limits.free_floor_bytes + need_bytes - store.free_bytes()
-    excess = max(over_budget, under_floor)
-    if excess <= 0:
-        return []
-    chosen = victims(residents, excess)
-    if sum(resident.n_bytes for resident in chosen) < excess:
-        raise NoSpace(f"{need_bytes:,} bytes of KV records in {store.root}", need_bytes, max(0, need_bytes - excess))
-    pairs = [resident.key for resident in chosen]
-    store.remove_any(pairs, Reason.EVICTED)
-    return pairs
 
 
 def open_store(root: Path, open_it: Callable[[], Store], events: EventLog) -> tuple[Store | None, str]:
@@ -227,3 +352,7 @@ def open_store(root: Path, open_it: Callable[[], Store], events: EventLog) -> tu
     except StoreError as error:
         events.emit("store.unavailable", message=str(error), path=str(root))
         return None, str(error)
+
+
+def _ignore(_: object) -> None:
+    """A mailbox message returns nothing."""

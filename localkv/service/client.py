@@ -19,8 +19,24 @@ from localkv.paths import Home
 from localkv.service.launch import EXIT_ALREADY_RUNNING, EXIT_OK, start_engine
 from localkv.service.link import Link, greet
 from localkv.service.log import last_lines
-from localkv.service.protocol import FINAL, AnyReply, AnyRequest, Cancel, Failed, Flushed, Hello, Leave, Snapshot
-from localkv.service.wire import dial, read_key
+from localkv.service.protocol import (
+    FINAL,
+    AnyReply,
+    AnyRequest,
+    Cancel,
+    Delta,
+    Done,
+    Failed,
+    Flushed,
+    Hello,
+    Leave,
+    Look,
+    Ready,
+    Snapshot,
+    Started,
+)
+from localkv.service.watch import Sign, Watch, end_process
+from localkv.service.wire import dial, peer_process, read_key
 
 CONNECT_SECONDS = 60.0
 """Longer than an ending engine may flush and a new one needs to open its door; it imports torch only after that."""
@@ -35,11 +51,21 @@ class EngineClient:
     """The engine as a face sees it. Nothing happens before `connect`."""
 
     def __init__(
-        self, home: Home, config: Config, *, spawn: Spawn | None = None, connect_seconds: float = CONNECT_SECONDS
+        self,
+        home: Home,
+        config: Config,
+        *,
+        spawn: Spawn | None = None,
+        connect_seconds: float = CONNECT_SECONDS,
+        make_watch: Callable[[], Watch] = Watch,
     ) -> None:
         self._home = home
         self._spawn = spawn or functools.partial(start_engine, home, config)
         self._connect_seconds = connect_seconds
+        self._make_watch = make_watch
+        self._watch = make_watch()
+        self._hung = ""
+        """Why the engine was ended from here."""
         self._numbers = itertools.count(1)
         self._connecting = threading.Lock()
         self._lock = threading.Lock()
@@ -106,13 +132,35 @@ class EngineClient:
         After a final reply (protocol.FINAL) the request is closed.
         """
         inbox = self._inboxes[request_id][1]
-        try:
-            reply = inbox.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if isinstance(reply, FINAL):
-            self.forget(request_id)
-        return reply
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            step = self._watch.probe_seconds
+            if until is not None:
+                step = max(0.0, min(step, until - time.monotonic()))
+            try:
+                reply = inbox.get(timeout=step)
+            except queue.Empty:
+                self._waited(step)
+                if until is not None and time.monotonic() >= until:
+                    return None
+                continue
+            if isinstance(reply, FINAL):
+                self.forget(request_id)
+            return reply
+
+    def _waited(self, seconds: float) -> None:
+        """Nothing came for a while: ask for a sign of life now and then, and end an engine that has given none for too long."""
+        link = self._link
+        if link is None:
+            return
+        match self._watch.waited(seconds):
+            case Sign.PROBE:
+                link.post(Look(request=0))
+            case Sign.HUNG:
+                self._hung = "the engine did not answer any more and was ended; what it was doing must be asked again"
+                end_process(link.pid)
+            case Sign.WAIT:
+                pass
 
     def replies(self, request_id: int, timeout: float | None = None) -> Iterator[AnyReply]:
         """All replies to a request up to its final one. Raises EngineUnavailable if `timeout` seconds pass without any."""
@@ -157,17 +205,26 @@ class EngineClient:
         """Knock; if nobody opens, start an engine; knock again until it opens its door."""
         deadline = time.monotonic() + self._connect_seconds
         child: subprocess.Popen[bytes] | None = None
-        while not self._knock():
-            if child is None:
-                child = self._spawn()
-            elif self._ended_early(child):
-                child = None
-            if time.monotonic() > deadline:
-                raise EngineUnavailable(f"no engine answered within {self._connect_seconds:.0f} s{self._last_words()}")
-            time.sleep(_POLL_SECONDS)
-        if child is not None:
-            # An engine outlives neither its last face nor, as a zombie, its own end.
-            threading.Thread(target=child.wait, name="engine-reaper", daemon=True).start()
+        try:
+            while not self._knock():
+                if child is None:
+                    child = self._spawn()
+                elif self._ended_early(child):
+                    child = None
+                if time.monotonic() > deadline:
+                    raise EngineUnavailable(self._why_nobody_answered())
+                time.sleep(_POLL_SECONDS)
+        finally:
+            if child is not None:
+                # An engine outlives neither its last face nor, as a zombie, its own end.
+                threading.Thread(target=child.wait, name="engine-reaper", daemon=True).start()
+
+    def _why_nobody_answered(self) -> str:
+        seconds = f"{self._connect_seconds:.0f} s"
+        pid = peer_process(self._home.socket)
+        if pid is not None:
+            return f"the engine, process {pid}, has not answered for {seconds}; end it (kill -9 {pid}) and try again"
+        return f"no engine answered within {seconds}{self._last_words()}"
 
     def _ended_early(self, child: "subprocess.Popen[bytes]") -> bool:
         """Whether `child` gave way to another engine and may be replaced. Raises EngineUnavailable if it failed."""
@@ -203,6 +260,7 @@ class EngineClient:
         link = Link(channel, welcome, self._sort, self._end)
         with self._lock:
             self._link = link
+            self._watch, self._hung = self._make_watch(), ""
         link.start()
         return True
 
@@ -211,6 +269,7 @@ class EngineClient:
             if self._link is None or reply.epoch != self._link.epoch:
                 self.dropped += 1
                 return
+            self._watch.heard(worked=isinstance(reply, Ready | Started | Delta | Done))
             if isinstance(reply, Snapshot):
                 self.latest_snapshot = reply
                 if reply.request == 0:
@@ -230,5 +289,5 @@ class EngineClient:
                     inbox.put(self._died(request_id, problem, link.epoch))
 
     def _died(self, request_id: int, problem: str, epoch: str = "") -> Failed:
-        message = problem or "the engine has ended; what it was doing must be asked again"
+        message = problem or self._hung or "the engine has ended; what it was doing must be asked again"
         return Failed(request=request_id, epoch=epoch, error="EngineDied", message=message)

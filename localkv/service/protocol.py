@@ -14,6 +14,8 @@ from localkv.messages import (
     Cancel,
     Delta,
     Done,
+    Estimate,
+    Estimated,
     Examine,
     Failed,
     Fallback,
@@ -47,7 +49,7 @@ from localkv.messages import (
 MAX_FRAME_BYTES = 64 << 20
 """A 128k-token conversation is 0.5 MB of ids and about as much text; 1 MB pastes fit many times over."""
 
-FINAL = (Welcome, Ready, Done, Failed, Snapshot, Report, Forgotten, Flushed)
+FINAL = (Welcome, Ready, Done, Failed, Snapshot, Report, Estimated, Forgotten, Flushed)
 """What ends a request: after one of these nothing more comes for it. (Snapshots of request 0 end nothing.)"""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -87,6 +89,8 @@ __all__ = [
     "Cancel",
     "Delta",
     "Done",
+    "Estimate",
+    "Estimated",
     "Examine",
     "Failed",
     "Fallback",

@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from multiprocessing import AuthenticationError
@@ -159,6 +160,20 @@ def somebody_listens(address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def peer_process(address: str) -> int | None:
+    """The process that has its door open at `address`; None where the system does not tell, or nobody has."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(1.0)
+            door.connect(address)
+            pid, _, _ = struct.unpack("3i", door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+            return int(pid)
+    except OSError:
+        return None
 
 
 def read_key(file: Path) -> bytes | None:

@@ -22,6 +22,8 @@ from localkv.service.launch import EXIT_FATAL, EXIT_OK
 from localkv.service.mailbox import Job, Mailbox
 from localkv.service.protocol import (
     AnyReply,
+    Estimate,
+    Estimated,
     Examine,
     Failed,
     Flushed,
@@ -70,6 +72,10 @@ class EngineRuntime(Protocol):
 
     def flush(self, deadline_seconds: float) -> Flushed:
         """Bring what is worth keeping to SSD."""
+        ...
+
+    def estimate(self, report: Callable[[str], None]) -> Estimated:
+        """What conversations with the loaded model cost; `report` is told what is being measured."""
         ...
 
     def forget(self, request: Forget) -> Forgotten:
@@ -184,7 +190,7 @@ class Work:
                 self._let_go(job)
             case Look() if job.face is not None:
                 self._look(job.face, job.request)
-            case Prepare() | Submit() | Examine() if job.face is not None:
+            case Prepare() | Submit() | Examine() | Estimate() if job.face is not None:
                 return self._answer(job, job.face, job.request)
             case Forget() if job.face is not None:
                 return self._forget(job.face, job.request)
@@ -192,7 +198,7 @@ class Work:
                 _log.error("a %s is not work", type(job.request).__name__)
         return None
 
-    def _answer(self, job: Job, face: Face, request: Prepare | Submit | Examine) -> Trouble | None:
+    def _answer(self, job: Job, face: Face, request: Prepare | Submit | Examine | Estimate) -> Trouble | None:
         self._end_at = None
         self.pulse.start()
         trouble = self._attempt(type(request).__name__, lambda: self._serve(job, face, request))
@@ -201,7 +207,7 @@ class Work:
             face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
         return trouble
 
-    def _serve(self, job: Job, face: Face, request: Prepare | Submit | Examine) -> None:
+    def _serve(self, job: Job, face: Face, request: Prepare | Submit | Examine | Estimate) -> None:
         runtime = self._runtime_now()
         ready = runtime.prepare(request.model, functools.partial(self._show_loading, job))
         if not self._mailbox.begin(job):
@@ -213,6 +219,9 @@ class Work:
                 runtime.turn(request, face.send, job.cancelled)
             case Examine():
                 face.send(Report(request=request.request, epoch=self._epoch, sections=runtime.report()))
+            case Estimate():
+                estimated = runtime.estimate(lambda what: self._show_loading(job, "loading", 0, 0, what, 0.0))
+                face.send(msgspec.structs.replace(estimated, request=request.request, epoch=self._epoch))
 
     def _forget(self, face: Face, request: Forget) -> Trouble | None:
         results: list[Forgotten] = []

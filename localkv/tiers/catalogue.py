@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
@@ -72,7 +72,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     check: str
     header_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_HEADER_BYTES + 8)]
     used: float
-    """When it was last wanted: seconds since the epoch, wall clock."""
+    """When it was last wanted, seconds since the epoch, wall clock; the later, the oftener it was wanted before."""
 
     @property
     def file_bytes(self) -> int:
@@ -83,6 +83,17 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
         return Record(
             self.name, self.kind, self.parent, ids, self.position, self.fingerprint, self.n_bytes, self.digest, self.check
         )
+
+
+class Cold(msgspec.Struct, frozen=True, array_like=True):
+    """A record of any identity, as far as is needed to choose who goes."""
+
+    identity: Digest
+    name: Digest
+    parent: str
+    position: Natural
+    file_bytes: Natural
+    used: float
 
 
 def row_of(record: Record, header_bytes: int, used: float) -> Row:
@@ -164,6 +175,14 @@ class Catalogue:
             lambda db: _checked(db.execute(query, (exclude, n)).fetchall(), list[tuple[Digest, Digest, Natural]])
         )
 
+    def coldest(self, n: int, exclude: str) -> list[Cold]:
+        """The `n` records outside `exclude` that are least likely to be wanted; children before parents."""
+        query = (
+            "SELECT identity, name, parent, position, n_bytes + header_bytes, used FROM records WHERE identity != ? "
+            "ORDER BY used, position DESC LIMIT ?"
+        )
+        return self._read(lambda db: _checked(db.execute(query, (exclude, n)).fetchall(), list[Cold]))
+
     # ---- changing ----
 
     def change(self, identity: str, add: Sequence[Row] = (), remove: Sequence[tuple[str, str]] = (), reason: str = "") -> None:
@@ -189,7 +208,11 @@ class Catalogue:
 
     def touch(self, identity: str, names: Iterable[str], when: float) -> None:
         """Note that `names` were wanted at `when`."""
-        changes = [(when, identity, name) for name in names]
+        self.warm(identity, dict.fromkeys(names, when))
+
+    def warm(self, identity: str, used: Mapping[str, float]) -> None:
+        """Note for each name how lately it was wanted, in one commit."""
+        changes = [(when, identity, name) for name, when in used.items()]
         query = "UPDATE records SET used = ? WHERE identity = ? AND name = ?"
         if changes:
             self._write(lambda db: db.executemany(query, changes))

@@ -12,7 +12,7 @@ row, durably, before its file. Every read is verified before it returns: name, p
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -22,7 +22,7 @@ from localkv.files import Files
 from localkv.kv.layout import Layout
 from localkv.kv.record import Record, verify
 from localkv.messages import TokenLog
-from localkv.tiers.catalogue import CATALOGUE, Catalogue, Row
+from localkv.tiers.catalogue import CATALOGUE, Catalogue, Cold, Row
 from localkv.tiers.publish import Publisher, free_bytes, record_path, unlink_all
 from localkv.tiers.sweep import ORPHAN_SECONDS, Problem, Quarantine, Sweep, find_problems
 from localkv.tiers.upkeep import Freed, Upkeep
@@ -87,6 +87,10 @@ class Store:
         """(identity, name, file bytes) of the `n` records longest unused outside identity `exclude`."""
         return self._catalogue.least_used(n, exclude)
 
+    def coldest(self, n: int) -> list[Cold]:
+        """The `n` records of other identities that are least likely to be wanted."""
+        return self._catalogue.coldest(n, self.identity)
+
     def check(self) -> list[Problem]:
         """Rows of any identity without a file of the right size. Reads no file's content."""
         return find_problems(self.root, self._catalogue, self._files)
@@ -146,6 +150,10 @@ class Store:
     def touch(self, names: Iterable[str], when: float) -> None:
         """Note that records of this identity were wanted at `when` (wall clock)."""
         self._catalogue.touch(self.identity, names, when)
+
+    def warm(self, used: Mapping[str, float]) -> None:
+        """Note for records of this identity how lately they were wanted, in one commit."""
+        self._catalogue.warm(self.identity, used)
 
     def sweep(self, age_seconds: float = ORPHAN_SECONDS, max_directories: int = 64) -> bool:
         """Delete temporary files and files without a row that are older than `age_seconds`; True if more remains to look at.

@@ -117,6 +117,11 @@ class HostPool:
             whole, rest = divmod(max(0, self.limit_bytes - self.committed_bytes), step)
             return len(self._free[kind]) + idle + sum(lent) + whole * (step // size) + rest // size
 
+    def n_used(self, arena: int) -> int:
+        """How many places of that arena are given out."""
+        with self._lock:
+            return self._arenas[arena].n_used
+
     # ---- places ----
 
     def reserve(self, kind: RecordKind, n_bytes: int) -> Place | None:

@@ -4,6 +4,7 @@
 frame. Thread: the UI's.
 """
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -14,11 +15,12 @@ import msgspec
 from textual.app import App
 
 from localkv.chat.store import ConversationStore
+from localkv.commands.ends import ENDINGS
 from localkv.config import Config
 from localkv.paths import Home, resource_dir
 from localkv.tui.desk import Desk
 from localkv.tui.glyphs import Glyphs, choose_glyphs
-from localkv.tui.layout import NOTICES
+from localkv.tui.layout import CSS
 from localkv.tui.ports import Chat, Client
 from localkv.tui.screen import ChatScreen
 from localkv.tui.theme import choose_theme, palette, read_themes, textual_theme
@@ -28,7 +30,7 @@ class LocalKVApp(App[None], inherit_bindings=False):
     """The chat in a terminal."""
 
     TITLE = "localkv"
-    CSS = NOTICES
+    CSS = CSS
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(
@@ -48,6 +50,9 @@ class LocalKVApp(App[None], inherit_bindings=False):
         """`clock` is wall time, `ticks` measures rates; `session` is opened, or begun if it is new; new ones may be `private`."""
         super().__init__()
         self.animation_level = "none"
+        self.endings: tuple[int, ...] = ()
+        """Signals that end the chat in order."""
+        self.ended_by = 0
         themes, self._problems = read_themes([resource_dir("themes"), home.user_themes])
         theme, problem = choose_theme(themes, config.chat.theme)
         self._problems += [problem] if problem else []
@@ -68,10 +73,17 @@ class LocalKVApp(App[None], inherit_bindings=False):
         return self.chat_screen
 
     def on_mount(self) -> None:
-        """Say what is wrong with themes."""
+        """Say what is wrong with themes; from now on signals are obeyed."""
+        for number in self.endings:
+            asyncio.get_running_loop().add_signal_handler(number, self._end, number)
         self.theme_changed_signal.subscribe(self, self._repaint)
         for problem in self._problems:
             self.notify(problem, severity="warning", markup=False, timeout=15)
+
+    def _end(self, number: int) -> None:
+        """The window was closed or the session ends: keep what came, let the engine save, go."""
+        self.ended_by = number
+        self.chat_screen.end()
 
     def tell(self, problem: str) -> None:
         """Show what went wrong elsewhere. Any thread; not heard once the app has ended."""
@@ -112,12 +124,13 @@ def run(
         client = EngineClient(home, config)
         app = LocalKVApp(home, config, store, Turns(store, client), client, session=session, private=private)
         backup = store.begin_daily_backup(app.tell)
+        app.endings = ENDINGS if os.name != "nt" else ()
         app.run()
         client.close()
         backup.join()
         if farewell := app.chat_screen.stage.engine.farewell:
             print(farewell, file=sys.stderr)
-        return app.return_code or 0
+        return 128 + app.ended_by if app.ended_by else app.return_code or 0
     finally:
         store.close()
 

@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 from localkv.tui.keys import help_sections
 from localkv.tui.rows import BLANK, Row, row, spans_of, wrap
 from localkv.tui.rowsview import RowsView
-from localkv.tui.scrollbars import use_plain_bars
+from localkv.tui.scrolling import use_plain_bars
 from localkv.tui.theme import Palette
 
 Answer = TypeVar("Answer")
@@ -131,23 +131,11 @@ class Help(Dialog[None]):
 
     def compose(self) -> ComposeResult:
         """Rows that scroll, and a hint."""
+        view = RowsView(id="help")
+        view.draw(None, lambda width: help_rows(self._palette, self._commands, width))
         with Vertical():
-            yield RowsView(id="help")
+            yield view
             yield Static("esc closes   up and down scroll", classes="hint", markup=False)
-
-    def on_mount(self) -> None:
-        """The width is known after the first layout."""
-        super().on_mount()
-        self.call_after_refresh(self._fill)
-
-    def on_resize(self) -> None:
-        """Wrap for the width there is."""
-        self.call_after_refresh(self._fill)
-
-    def _fill(self) -> None:
-        view = self.query_one(RowsView)
-        if view.room:
-            view.show(help_rows(self._palette, self._commands, view.room))
 
     def action_scroll(self, step: int) -> None:
         """Scroll the text."""

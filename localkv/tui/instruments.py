@@ -49,16 +49,19 @@ class Instruments:
 
     def show(self, facts: Facts, palette: Palette) -> None:
         """Show `facts`."""
-        self.head.show([row([("Conversations  ", palette.heading), (_counted(facts), palette.muted)])])
-        self.header.show([row(header_line(facts.title, _about(facts), self.header.room, palette, self.glyphs))])
-        width = self.phase.room
-        self.phase.show([row(phase_line(facts.phase, width, palette, unsaved=facts.unsaved, below=facts.below))])
+        name, glyphs, about = palette.name, self.glyphs, _about(facts)
+        counted = _counted(facts)
+        self.head.draw((counted, name), lambda _: [row([("Conversations  ", palette.heading), (counted, palette.muted)])])
+        self.header.draw(
+            (facts.title, about, name), lambda width: [row(header_line(facts.title, about, width, palette, glyphs))]
+        )
+        self.phase.draw(
+            (facts.phase, facts.unsaved, facts.below, name),
+            lambda width: [row(phase_line(facts.phase, width, palette, unsaved=facts.unsaved, below=facts.below))],
+        )
         view = View(facts.snapshot, facts.numbers)
-        if self.tiers.room:
-            self.tiers.show([row(tier_line(view, Brush(palette, self.glyphs, self.tiers.room)))])
-        if self.panel.room:
-            brush = Brush(palette, self.glyphs, self.panel.room)
-            self.panel.draw((view, palette.name), lambda: panel_rows(view, brush))
+        self.tiers.draw((view, name), lambda width: [row(tier_line(view, Brush(palette, glyphs, width)))])
+        self.panel.draw((view, name), lambda width: panel_rows(view, Brush(palette, glyphs, width)))
 
 
 def _counted(facts: Facts) -> str:

@@ -56,7 +56,7 @@ class KeyLine(Widget):
         for node, binding in self._shown():
             left += _width(binding)
             if event.x < left:
-                await node.run_action(binding.action)
+                await self.app.run_action(binding.action, node)
                 return
 
     def _shown(self) -> Shown:

@@ -53,9 +53,7 @@ ChatScreen.-ascii #phase { border-top: ascii $rule; }
 ChatScreen.-ascii #side { border-right: ascii $rule; }
 ChatScreen.-ascii #right { border-left: ascii $rule; }
 ChatScreen:nocolor #composer { text-style: none; }
-"""
 
-NOTICES = """
 Toast { background: $panel; color: $foreground; padding: 0 1; max-width: 70%; }
 Toast.-information { border-left: outer $primary; }
 Toast.-error { border-left: outer $error; }

@@ -5,10 +5,12 @@ blocks rendered (live.OpenText).
 """
 
 from localkv.tui.clean import harmless
+from localkv.tui.glyphs import Glyphs
 from localkv.tui.live import OpenText
-from localkv.tui.markdown import Markdown
+from localkv.tui.markdown import Markdown, parser
 from localkv.tui.pages import Entry
 from localkv.tui.rows import BLANK, Row, row, wrap
+from localkv.tui.theme import Palette
 
 TEXT_WIDTH = 100
 """Longer lines are hard to read; wider screens leave room at the right."""
@@ -57,3 +59,8 @@ class Painter:
             self._open = (entry.id, live)
         live.grow(entry.text)
         return live
+
+
+def painter(palette: Palette, glyphs: Glyphs) -> Painter:
+    """A painter for one palette and set of glyphs."""
+    return Painter(Markdown(parser(), palette, glyphs))

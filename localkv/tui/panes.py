@@ -1,7 +1,7 @@
 """The panes of the chat screen: which are seen, which has the focus, how the list is filtered and the view scrolled.
 
-Knows no conversation and no engine: what the panes show is written by others, through `show_facts` when their widths
-change. Thread: the UI's.
+Knows no conversation and no engine: what the panes show is written by others. Nothing here is posted when the terminal is
+resized: a message between two Resize events keeps Textual from folding them into one. Thread: the UI's.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
-from textual.events import Key, Resize
+from textual.events import Key
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
@@ -19,7 +19,7 @@ from localkv.tui.glyphs import Glyphs
 from localkv.tui.instruments import Instruments
 from localkv.tui.keyline import KeyLine
 from localkv.tui.keys import bindings
-from localkv.tui.layout import CSS, HEIGHTS, WIDTHS
+from localkv.tui.layout import HEIGHTS, WIDTHS
 from localkv.tui.rowsview import RowsView
 from localkv.tui.sessions import Sessions
 from localkv.tui.theme import Palette
@@ -29,7 +29,6 @@ from localkv.tui.transcript import Transcript
 class Panes(Screen[None]):
     """List, conversation, composer, cache panel."""
 
-    CSS = CSS
     BINDINGS: ClassVar[list[BindingType]] = bindings("anywhere")
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
@@ -75,11 +74,6 @@ class Panes(Screen[None]):
     def show_facts(self) -> None:
         """Bring what stands around the conversation up to date."""
 
-    def on_resize(self, event: Resize) -> None:
-        """Lines at the edge of panes depend on their width."""
-        del event
-        self.call_after_refresh(self.show_facts)
-
     def action_find(self) -> None:
         """Type words of a title."""
         self._open_side()
@@ -96,7 +90,6 @@ class Panes(Screen[None]):
             self.toggle_class("side-closed")
             shown = not self.has_class("side-closed")
         (self.sessions if shown else self.composer).focus()
-        self.call_after_refresh(self.show_facts)
 
     def action_panel(self) -> None:
         """Show or hide the cache panel."""
@@ -105,7 +98,6 @@ class Panes(Screen[None]):
         else:
             self.remove_class("side-open")
             self.toggle_class("panel-open")
-        self.call_after_refresh(self.show_facts)
 
     def action_latest(self) -> None:
         """Follow the newest text."""

@@ -1,7 +1,8 @@
 """The chat screen: what people do to conversations and with words. What is shown and what moves is the Stage's.
 
 Thin: every method here takes what a person did and hands it on. Thread: the UI's. Two timers at most: the stage's ticks,
-which rest when nothing moves, and one call that stores the draft a second after the last key.
+which rest when nothing moves, and one call that stores the draft a second after the last key. Dialogs and commands are
+imported when they are asked for: the first frame does not wait for them.
 """
 
 from collections.abc import Callable
@@ -11,19 +12,16 @@ from typing import Concatenate, ParamSpec
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from localkv.commands.registry import Mistake, message_of, parse
 from localkv.errors import LocalKVError, UnknownConversation
-from localkv.tui import slash
 from localkv.tui.clean import one_line
 from localkv.tui.composer import Composer
 from localkv.tui.desk import Desk
-from localkv.tui.dialogs import Confirm, Help, Rename
 from localkv.tui.entries import answer_text, first_line
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.listing import UNTITLED, to_item
 from localkv.tui.panes import Panes
 from localkv.tui.ports import Chat, Client
-from localkv.tui.scrollbars import use_plain_bars
+from localkv.tui.scrolling import use_plain_bars
 from localkv.tui.sessions import Sessions
 from localkv.tui.stage import Severity, Signals, Stage, Widgets
 from localkv.tui.theme import Palette
@@ -201,6 +199,8 @@ class ChatScreen(Panes):
             if answer:
                 self.rename(conversation, answer)
 
+        from localkv.tui.dialogs import Rename
+
         self.app.push_screen(Rename(title), done)
 
     # Words
@@ -221,6 +221,9 @@ class ChatScreen(Panes):
 
     def _act_on(self, text: str) -> str:
         """Do what a sent text says; why it can't be done, or nothing. Raises LocalKVError."""
+        from localkv.commands.registry import Mistake, message_of, parse
+        from localkv.tui import slash
+
         line = text.strip()
         call = parse(line) if "\n" not in line else None
         if isinstance(call, Mistake):
@@ -336,7 +339,18 @@ class ChatScreen(Panes):
 
     def action_help(self) -> None:
         """All keys and commands."""
+        from localkv.tui import slash
+        from localkv.tui.dialogs import Help
+
         self.app.push_screen(Help(self._palette, slash.command_help()))
+
+    def end(self) -> None:
+        """Leave without asking: nobody is there to answer. The second time at once."""
+        if self.stage.engine.state == "leaving":
+            self.app.exit()
+        else:
+            self._store_draft()
+            self.stage.leave()
 
     def action_quit(self) -> None:
         """Leave; ask first if text would be lost; the second time leave at once."""
@@ -348,6 +362,8 @@ class ChatScreen(Panes):
         if not unsaved:
             self.stage.leave()
             return
+        from localkv.tui.dialogs import Confirm
+
         where = "one conversation" if unsaved == 1 else f"{unsaved} conversations"
         question = f"The database refuses writes, and answers in {where} are not saved. They are lost if you leave now."
         self.app.push_screen(

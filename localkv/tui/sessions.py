@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.segment import Segment
 from rich.style import Style
 from textual.events import Click, Resize
-from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import var
 from textual.scroll_view import ScrollView
@@ -17,6 +16,7 @@ from textual.strip import Strip
 from localkv.tui.glyphs import DRAWN, Glyphs
 from localkv.tui.keys import bindings
 from localkv.tui.listing import Item, line, matching, ordered
+from localkv.tui.scrolling import stretch
 from localkv.tui.theme import Palette
 
 
@@ -139,7 +139,7 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
                 return
 
     def _measure(self) -> None:
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self.shown))
+        stretch(self, len(self.shown))
         self.refresh()
 
     def on_resize(self, event: Resize) -> None:

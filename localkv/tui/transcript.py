@@ -5,23 +5,25 @@ they scroll up; then nothing moves what they read. Thread: the UI's.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 from textual.events import Resize
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
-from textual.widget import Widget
 
 from localkv.tui.glyphs import DRAWN, Glyphs
 from localkv.tui.keys import bindings
-from localkv.tui.markdown import Markdown, parser
-from localkv.tui.messages import Painter
 from localkv.tui.pages import Entry, Pages
 from localkv.tui.rows import BLANK, Row, cut, row, selected
+from localkv.tui.scrolling import stretch
 from localkv.tui.theme import Palette
+
+if TYPE_CHECKING:
+    from localkv.tui.messages import Painter
 
 
 class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
@@ -51,12 +53,13 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
         super().__init__(id=id)
         self._glyphs = glyphs
         self._palette = palette
-        self._painter = Painter(Markdown(parser(), palette, glyphs))
+        self._painter: Painter | None = None
         self._pages = Pages(self._paint)
         self._moving = False
         self._ground = Style()
         self.following = True
         self._welcome: Callable[[int], list[Row]] = lambda _: []
+        self._welcome_rows: list[Row] = []
 
     @property
     def room(self) -> int:
@@ -75,11 +78,16 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
         self.refresh()
 
     def _paint(self, entry: Entry, width: int) -> list[Row]:
+        if self._painter is None:
+            from localkv.tui.messages import painter  # Markdown and Pygments: not before the first message is on screen
+
+            self._painter = painter(self._palette, self._glyphs)
         return self._painter.rows(entry, width)
 
     def set_welcome(self, rows: Callable[[int], list[Row]]) -> None:
         """What is shown, at a width, while there is no message."""
         self._welcome = rows
+        self._welcome_rows = rows(self.room)
         self.refresh()
 
     def has(self, entries: Sequence[Entry]) -> bool:
@@ -116,7 +124,7 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
     def restyle(self, palette: Palette) -> None:
         """Paint in another palette."""
         self._palette = palette
-        self._painter = Painter(Markdown(parser(), palette, self._glyphs))
+        self._painter = None
         self._remeasure()
 
     def go_end(self) -> None:
@@ -134,6 +142,7 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
     def _remeasure(self) -> None:
         place = self._pages.place(round(self.scroll_y))
         self._pages.resize(max(1, self.room), self._palette.name)
+        self._welcome_rows = self._welcome(self.room)
         if not self.following:
             self._move(self._pages.find(place))
         self._settle()
@@ -148,13 +157,7 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _move(self, y: int) -> None:
         self._moving = True
-        size = Size(self.room, self._pages.height)
-        if size.width != self.virtual_size.width:
-            self.virtual_size = size
-        elif size != self.virtual_size:
-            # Assigning virtual_size lays the whole screen out again (5 ms); more rows change only the scroll bar.
-            self.set_reactive(Widget.virtual_size, size)
-            self._scroll_update(size)
+        stretch(self, self._pages.height)
         if y != round(self.scroll_y):
             self.scroll_to(y=y, animate=False, force=True)
         self._moving = False
@@ -195,8 +198,7 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
     def _row(self, y: int) -> Row:
         if len(self._pages):
             return self._pages.row(y)
-        rows = self._welcome(self.room)
-        return rows[y] if y < len(rows) else BLANK
+        return self._welcome_rows[y] if y < len(self._welcome_rows) else BLANK
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The logical text that is selected: no soft wraps, no gutters."""

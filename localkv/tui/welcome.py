@@ -15,7 +15,7 @@ HINTS = (
 
 def welcome_rows(palette: Palette, width: int, system: str) -> list[Row]:
     """A few words for an empty conversation, and its system prompt if it has one."""
-    width = min(width, 72)
+    width = max(8, min(width, 72))
     about = (
         "Write a message and press Enter. What is said here is kept, and so is what the model computed for it: "
         "leave, come back, reboot; the conversation goes on where it was."

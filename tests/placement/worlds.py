@@ -61,7 +61,7 @@ class World:
         for n, (name, record) in enumerate(self.records.items()):
             if self.present(name):
                 place = object() if self.where[name] == "ram" else None
-                index.add(Entry(row_of(record, 4096, float(n)), record.ids, Saving.SAVED, place, used=float(n)))
+                index.add(Entry(row_of(record, 4096, float(n)), record.ids, Saving.SAVED, place))
             elif self.where[name]:
                 index.tombstones[name] = self.where[name]
         return index
@@ -139,7 +139,8 @@ def slots(draw, world, made):
     ids = ids[: draw(st.integers(0, len(ids)))] if draw(st.booleans()) else ids
     names = chain[1:][: len(ids) // SIZE]
     names = names[: draw(st.integers(0, len(names)))] if draw(st.booleans()) else names
-    return SlotView(ids, names, draw(st.sampled_from(["me", "other"])))
+    prints = {world.records[name].fingerprint for name in names if name in world.records}
+    return SlotView(ids, names, draw(st.sampled_from(["me", "other"])), OLD in prints or draw(st.integers(0, 9)) == 0)
 
 
 def ids_of(piece):

@@ -18,7 +18,19 @@ from localkv.errors import ContextFull
 from localkv.events import EventLog
 from localkv.kv.record import Head, pack_ids
 from localkv.paths import Home
-from localkv.service.protocol import Delta, Done, Flushed, Forgotten, Numbers, Ready, Snapshot, Source, Started, Submit, TierUse
+from localkv.service.protocol import (
+    Delta,
+    Done,
+    Flushed,
+    Forgotten,
+    Numbers,
+    Ready,
+    Snapshot,
+    Source,
+    Started,
+    Submit,
+    TierUse,
+)
 
 
 def snapshot(epoch="e", **changes):

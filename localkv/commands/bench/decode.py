@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
 from localkv.commands.bench import Say, bed, bed_home
+from localkv.engine import linear
 from localkv.runtime import Runtime
 
 CONTEXTS = (512, 4096)
@@ -68,6 +69,7 @@ def _theirs(runtime: Runtime, ids: list[int]) -> float:
     model: PreTrainedModel = opened.loaded.model
     clock = Clock()
     model.set_attn_implementation("sdpa")  # what transformers picks by itself for this model
+    linear.remove(model)
     try:
         prompt = torch.tensor([ids])
         generate: Any = model.generate
@@ -78,4 +80,6 @@ def _theirs(runtime: Runtime, ids: list[int]) -> float:
             )  # fmt: skip
     finally:
         model.set_attn_implementation(opened.verdict.attention)
+        if opened.loaded.linear == linear.ONE_ROW:
+            linear.install(model)
     return clock.tokens_per_second

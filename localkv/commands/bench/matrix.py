@@ -42,10 +42,10 @@ block of 16 move the logits by 0.02 to 1: fp32 tells every loss from rounding, b
 
 PROMPT_TOKENS = 150
 """Nine blocks and a rest; almost five windows. The state of prefill is kept every eighth block: at 128."""
-ANSWER_TOKENS = 40
-"""Two blocks of these are built by decoding alone."""
+ANSWER_TOKENS = 34
+"""One whole block of these is built by decoding alone."""
 QUESTION_TOKENS = 21
-REPLY_TOKENS = 6
+REPLY_TOKENS = 4
 PAUSE_TOKENS = 10
 WHOLE_PROMPT_TOKENS = 160
 """A prompt that ends at a block edge: all its blocks are built by the prefill of one turn."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 VOCABULARY = 512
 WINDOW = 32
@@ -40,6 +40,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **_HEAD, **_MIXED, "num_kv_shared_layers": 2, "vocab_size_per_layer_input": VOCABULARY,
         "hidden_size_per_layer_input": 16, "altup_num_inputs": 2, "activation_sparsity_pattern": [0.0] * 4, "laurel_rank": 8,
     },
+    "gemma4_text": {
+        **_HEAD, **_MIXED, "num_kv_shared_layers": 2, "global_head_dim": 32, "hidden_size_per_layer_input": 16,
+        "vocab_size_per_layer_input": VOCABULARY,
+    },
     "gpt_oss": {**_HEAD, **_MIXED, "num_local_experts": 4, "num_experts_per_tok": 2},
     "llama4_text": {
         **_HEAD, "num_local_experts": 2, "num_experts_per_tok": 1, "attention_chunk_size": WINDOW,
@@ -65,28 +69,38 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **_BASE, "num_experts": 2, "mamba_d_state": 8, "attn_layer_period": 2, "attn_layer_offset": 1,
         "expert_layer_period": 2, "expert_layer_offset": 1,
     },
+    "nemotron_h": {
+        **_HEAD, "hybrid_override_pattern": "M*M-", "mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 8,
+        "n_groups": 2, "chunk_size": 16,
+    },
 }  # fmt: skip
 """transformers' configs by model type."""
 
 ARCHITECTURES = tuple(CONFIGS)
 
 
-def make_model(name: str, folder: Path, *, shard_bytes: str = "50GB", **changes: Any) -> Path:
-    """A model folder of architecture `name` in `folder`, fp32; `changes` replace fields of its config. Returns `folder`."""
+def build_model(name: str, dtype: torch.dtype = torch.float32, **changes: Any) -> PreTrainedModel:
+    """A model of architecture `name`, always the same one; `changes` replace fields of its config."""
     # No token ends an answer, so that every conversation is as long as it is meant to be.
     special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    config = AutoConfig.for_model(name, **{**CONFIGS[name], **special, **changes})
+    config = AutoConfig.for_model(name, **{**CONFIGS.get(name, _BASE), **special, **changes})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
     with torch.no_grad():
         for parameter, value in model.named_parameters():
             if value.dim() > 1:
                 value.mul_(SCALE)
             if "sinks" in parameter:
                 value.fill_(SINK)
+    model.eval()
+    return model
+
+
+def make_model(name: str, folder: Path, *, shard_bytes: str = "50GB", **changes: Any) -> Path:
+    """That model in fp32 as a model folder with a tokenizer. Returns `folder`."""
     transformers.utils.logging.disable_progress_bar()
-    model.save_pretrained(folder, max_shard_size=shard_bytes)
+    build_model(name, **changes).save_pretrained(folder, max_shard_size=shard_bytes)
     make_tokenizer().save_pretrained(folder)
     return folder
 

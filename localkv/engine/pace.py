@@ -1,0 +1,105 @@
+"""How fast this model reads tokens and takes records in, on this machine, now: measured in a scratch slot.
+
+Knows the model and its layout; the live conversation is not touched. Thread: the engine's.
+
+A chunk takes longer the more tokens lie before it. Both ends are measured without computing what lies between: a slot can be
+told that it is at a position; its rows are zeros then, which costs what any rows cost.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from transformers import DynamicCache
+
+from localkv.engine.load import Loaded
+from localkv.engine.prefill import Reading
+from localkv.engine.slot import Slot
+from localkv.kv.layout import Layout
+
+DEPTH = 4096
+"""Tokens before the second measured chunk; longer contexts are extrapolated from there."""
+
+COPY_BYTES = 64 << 20
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds for one token at the start, and how many more for each token before it, measured up to `depth`."""
+
+    token_seconds: float
+    deeper_seconds: float
+    depth: int
+    copy_rate: float
+    """Bytes per second from RAM into the slot; 0 where there is no slot."""
+
+    def prefill_seconds(self, n_tokens: int) -> float:
+        """To read `n_tokens` from the start."""
+        return n_tokens * self.token_seconds + n_tokens * n_tokens / 2 * self.deeper_seconds
+
+
+def measure_pace(loaded: Loaded, layout: Layout | None, reading: Reading, free_bytes: int) -> Pace:
+    """The pace of this model; `free_bytes` of device memory may be taken meanwhile. `layout` None: it runs uncached."""
+    n_tokens = 1 if reading == "tokens" else layout.block_tokens if layout else 256
+    if layout is None:
+        return Pace(_seconds_uncached(loaded, n_tokens) / n_tokens, 0.0, 0, 0.0)
+    depth = DEPTH if (DEPTH + n_tokens) * layout.token_bytes < free_bytes else 0
+    slot = Slot(layout, depth + n_tokens, loaded.device)
+    at_start = _seconds_at(loaded, slot, 0, n_tokens) / n_tokens
+    deeper = _seconds_at(loaded, slot, depth, n_tokens) / n_tokens if depth else at_start
+    slope = max(0.0, deeper - at_start) / depth if depth else 0.0
+    return Pace(at_start, slope, depth, _copy_rate(slot, layout))
+
+
+def _seconds_at(loaded: Loaded, slot: Slot, position: int, n_tokens: int) -> float:
+    """Seconds for `n_tokens` in one forward after `position` others."""
+
+    def chunk() -> None:
+        slot.reset()
+        slot.move_to(position)
+        _forward(loaded, n_tokens, cache=slot.cache, use_cache=True)
+
+    return _best(chunk, loaded.device)
+
+
+def _seconds_uncached(loaded: Loaded, n_tokens: int) -> float:
+    return _best(
+        lambda: _forward(loaded, n_tokens, cache=DynamicCache(config=loaded.text_config), use_cache=True), loaded.device
+    )
+
+
+def _forward(loaded: Loaded, n_tokens: int, **state: object) -> None:
+    with torch.inference_mode():
+        loaded.model(torch.ones((1, n_tokens), dtype=torch.long, device=loaded.device), logits_to_keep=1, **state)
+
+
+def _copy_rate(slot: Slot, layout: Layout) -> float:
+    """Bytes per second of the copy that a restore makes: of whole blocks, or of states where blocks are empty."""
+    n_bytes = layout.block_bytes or layout.checkpoint_bytes(layout.block_tokens)
+    payload = torch.zeros(max(n_bytes, 1), dtype=torch.uint8)
+    times = max(1, COPY_BYTES // max(n_bytes, 1))
+
+    def copy() -> None:
+        for _ in range(times):
+            if layout.block_bytes:
+                slot.load_block(0, payload)
+            else:
+                slot.load_checkpoint(layout.block_tokens, payload)
+
+    return times * n_bytes / _best(copy, slot.device)
+
+
+def _best(work: Callable[[], None], device: torch.device) -> float:
+    """Seconds of the fastest of ROUNDS: a busy machine makes things slower, never faster. The first one warms up."""
+    work()
+    return min(_timed(work, device) for _ in range(ROUNDS))
+
+
+def _timed(work: Callable[[], None], device: torch.device) -> float:
+    began = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return max(time.perf_counter() - began, 1e-9)

@@ -1,0 +1,194 @@
+"""Fetching: the records of a plan, in its order, from SSD into RAM where they are not there already.
+
+Torch-free. Thread: the control thread; the transfers' readers read and verify. A record is read once, however many wait for it.
+
+Pieces are admitted in order: one gets a place, or is pinned in the place it has, only after all before it did. So whoever waits
+for a place waits for nothing that comes later, and a pool far smaller than the plan still lets it through, piece by piece.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from localkv.errors import BadRecord, Cancelled, LocalKVError
+from localkv.events import EventLog, Reason
+from localkv.placement.index import Entry, Index
+from localkv.placement.moves import Move
+from localkv.placement.plan import Piece
+from localkv.placement.room import Room, Wish
+from localkv.tiers.disk import Store
+from localkv.tiers.host import Place
+from localkv.tiers.transfer import Lane, Outcome, Transfers
+
+Arrival = tuple[Piece, "Future[memoryview]"]
+
+
+@dataclass(slots=True, eq=False)
+class Errand:
+    """One bringing of a plan: what is awaited, and what is pinned for it."""
+
+    arrivals: Sequence[Arrival]
+    admitted: int = 0
+    """How many of them have a place, or failed."""
+    wish: Wish | None = None
+    pinned: dict[str, Entry] = field(default_factory=dict)
+    is_advancing: bool = False
+    reads: bool = False
+    """Something of it must be read: places are wanted back as soon as they are used."""
+    over: bool = False
+    began: float = field(default_factory=time.monotonic)
+    read_bytes: int = 0
+    read_until: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """A file on its way into a place."""
+
+    entry: Entry
+    place: Place
+    waiters: list[tuple[Errand, Piece, "Future[memoryview]"]]
+
+
+class Fetch:
+    """All errands and reads under way. `strike` is told of records that turned out bad."""
+
+    def __init__(
+        self, index: Index, room: Room, store: Store | None, transfers: Transfers, events: EventLog,
+        tell: Callable[[Callable[[], None]], None], strike: Callable[[BadRecord], None],
+    ) -> None:  # fmt: skip
+        self._index = index
+        self._room = room
+        self._store = store
+        self._transfers = transfers
+        self._events = events
+        self._tell = tell
+        self._strike = strike
+        self._readings: dict[str, _Reading] = {}
+        self.records = 0
+        self.n_bytes = 0
+
+    def begin(self, pieces: Sequence[Piece]) -> Errand:
+        """Set out for `pieces`."""
+        errand = Errand([(piece, Future()) for piece in pieces])
+        self._advance(errand)
+        return errand
+
+    def unpin(self, errand: Errand, name: str) -> None:
+        """The errand's owner has used this piece."""
+        entry = errand.pinned.pop(name, None)
+        if entry is not None:
+            entry.pins -= 1
+            self._room.settle()
+
+    def end(self, errand: Errand) -> None:
+        """The owner wants nothing more. What is being read still comes into RAM."""
+        errand.over = True
+        if errand.wish is not None:
+            errand.wish.dropped = True
+        for name in list(errand.pinned):
+            self.unpin(errand, name)
+        self._room.settle()
+
+    # ---- in order ----
+
+    def _advance(self, errand: Errand) -> None:
+        if errand.is_advancing:
+            return  # the loop below is at work already
+        errand.is_advancing = True
+        while not errand.over and errand.wish is None and errand.admitted < len(errand.arrivals):
+            self._admit(errand, *errand.arrivals[errand.admitted])
+        errand.is_advancing = False
+
+    def _admit(self, errand: Errand, piece: Piece, arrival: "Future[memoryview]") -> None:
+        entry = self._index.entries.get(piece.name)
+        if entry is None:
+            self._fail(errand, arrival, BadRecord(piece.name, Reason.EVICTED, "it left while it was waited for"))
+        elif entry.place is not None:
+            errand.admitted += 1
+            self._hand_over(errand, entry, piece, arrival)
+        elif piece.name in self._readings:
+            errand.admitted, errand.reads = errand.admitted + 1, True
+            self._readings[piece.name].waiters.append((errand, piece, arrival))
+        else:
+            self._ask_for_place(errand, piece, arrival)
+
+    def _fail(self, errand: Errand, arrival: "Future[memoryview]", error: BadRecord) -> None:
+        """Nothing after a piece that can't come is of use."""
+        errand.admitted = len(errand.arrivals)
+        arrival.set_exception(error)
+
+    def _hand_over(self, errand: Errand, entry: Entry, piece: Piece, arrival: "Future[memoryview]") -> None:
+        assert entry.place is not None
+        if not errand.over and piece.name not in errand.pinned:
+            entry.pins += 1
+            errand.pinned[piece.name] = entry
+        arrival.set_result(entry.place.view(piece.n_bytes))
+
+    def _ask_for_place(self, errand: Errand, piece: Piece, arrival: "Future[memoryview]") -> None:
+        errand.reads = True
+
+        def give(place: Place | None) -> None:
+            errand.wish = None
+            if place is None:
+                self._fail(errand, arrival, BadRecord(piece.name, Reason.NO_ROOM, "the RAM pool has no place for it"))
+            else:
+                self._take_place(errand, piece, place)
+            self._advance(errand)
+
+        errand.wish = wish = Wish(piece.kind, piece.n_bytes, give)
+        self._room.ask(wish)
+
+    def _take_place(self, errand: Errand, piece: Piece, place: Place) -> None:
+        """A place came for `piece`; meanwhile its record may have come or gone, and then the place is not needed."""
+        entry = self._index.entries.get(piece.name)
+        if entry is None or entry.place is not None or piece.name in self._readings:
+            self._room.give_back(place)
+            return  # advancing looks at it again
+        errand.admitted += 1
+        arrival = errand.arrivals[errand.admitted - 1][1]
+        self._readings[piece.name] = _Reading(entry, place, [(errand, piece, arrival)])
+        self._read(entry, piece, place)
+
+    # ---- reading ----
+
+    def _read(self, entry: Entry, piece: Piece, place: Place) -> None:
+        store, row, view = self._store, entry.row, place.view(piece.n_bytes)
+        assert store is not None, "a record on SSD needs a store"
+        entry.is_read = True
+
+        def done(outcome: Outcome[None]) -> None:
+            self._tell(lambda: self._arrived(piece, outcome))
+
+        self._transfers.submit(Lane.URGENT, piece.n_bytes, lambda: store.read(row, piece.ids, view), done)
+
+    def _arrived(self, piece: Piece, outcome: Outcome[None]) -> None:
+        reading = self._readings.pop(piece.name)
+        entry = reading.entry
+        entry.is_read = False
+        error = outcome.error
+        if error is None and not self._index.is_known(entry):
+            error = BadRecord(piece.name, Reason.EVICTED, "it left while it was read")
+        if error is not None:
+            self._room.give_back(reading.place)
+            self._refuse(reading, error)
+            return
+        self._index.settle(entry, reading.place, piece.ids)
+        self.records += 1
+        self.n_bytes += piece.n_bytes
+        Move(piece.name, "ssd", "ram", piece.n_bytes, outcome.seconds, "restore").log(self._events)
+        for errand, wanted, arrival in reading.waiters:
+            errand.read_bytes += piece.n_bytes
+            errand.read_until = time.monotonic()
+            self._hand_over(errand, entry, wanted, arrival)
+        self._room.settle()
+
+    def _refuse(self, reading: _Reading, error: LocalKVError) -> None:
+        """Whatever went wrong, it is this record that can't be used; the turn goes on without it."""
+        name = reading.entry.row.name
+        bad = error if isinstance(error, BadRecord) else BadRecord(name, Reason.READ_ERROR, str(error))
+        if self._index.is_known(reading.entry) and not isinstance(error, Cancelled):
+            self._strike(bad)
+        for _, _, arrival in reading.waiters:
+            arrival.set_exception(bad)

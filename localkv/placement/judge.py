@@ -1,0 +1,85 @@
+"""What each record is worth here and now: policy's values, made from entries, rates, habit and what the person has open.
+
+Torch-free; decides nothing itself (policy.py) and moves nothing. Thread: the control thread.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from localkv.kv.layout import Layout
+from localkv.placement.index import Entry, Saving
+from localkv.placement.policy import FRESH_SECONDS, Policy, Rank, Resident, saved_by_ram, saved_by_ssd
+from localkv.placement.rates import Rates
+from localkv.placement.warmth import Habit, Warmth, first_use, used_again
+from localkv.tiers.catalogue import Cold
+
+
+@dataclass(slots=True)
+class Judge:
+    """The grounds on which records are compared."""
+
+    layout: Layout
+    identity: str
+    policy: Policy = field(default_factory=Policy)
+    rates: Rates = field(default_factory=Rates)
+    habit: Habit = field(init=False)
+    open_warmth: Warmth | None = None
+    """Of the conversation in the slot; None before there is one. Its new records are as warm as it is."""
+    open_names: set[str] = field(default_factory=set)
+    """Records of the conversation in the slot."""
+    kept_names: set[str] = field(default_factory=set)
+    """Records of conversations that the person wants resident."""
+
+    def __post_init__(self) -> None:
+        self.habit = Habit(self.policy.half_lives)
+
+    @property
+    def half_life(self) -> float:
+        return self.habit.half_life
+
+    def open(self, before: Warmth | None, names: Iterable[str], now: float) -> None:
+        """A conversation comes into the slot: how warm its newest record was (None: it is new), and its records."""
+        self.habit = self.habit.after(before, now)
+        self.open_warmth = first_use(now) if before is None else used_again(before, now, self.policy.half_lives)
+        self.open_names = set(names)
+
+    def use(self, entries: Iterable[Entry], now: float) -> None:
+        """Records were used by the conversation in the slot."""
+        for entry in entries:
+            entry.known_warmth = used_again(entry.warmth(now), now, self.policy.half_lives)
+
+    def welcome(self, entry: Entry, now: float) -> None:
+        """A record was made just now, in the conversation in the slot."""
+        entry.known_warmth, entry.entered = self.open_warmth or first_use(now), now
+        self.open_names.add(entry.row.name)
+
+    def in_ram(self, entry: Entry, now: float) -> Resident:
+        """As a resident of RAM. What can't leave now ranks as held."""
+        place, saved = entry.place, entry.saving is Saving.SAVED
+        assert place is not None, "only what is in RAM is a resident of it"
+        held = entry.holds > 0 or entry.pins > 0 or entry.saving is Saving.UNSAVED
+        worth = saved_by_ram(entry.row, self.layout, self.rates, on_ssd=saved)
+        return self._resident(entry, now, len(place.memory), worth, held=held)
+
+    def on_ssd(self, entry: Entry, now: float) -> Resident:
+        """As a resident of the store."""
+        worth = saved_by_ssd(entry.row, self.layout, self.rates)
+        return self._resident(entry, now, entry.row.file_bytes, worth, held=entry.holds > 0 or entry.is_read)
+
+    def stranger(self, cold: Cold) -> Resident:
+        """A record of another model, of which only the catalogue is known: taken for as dear per byte as a block of ours."""
+        worth = 1 / self.rates.prefill / max(1, self.layout.token_bytes) - 1 / self.rates.read
+        return Resident((cold.identity, cold.name), cold.parent, cold.used, cold.position, cold.file_bytes, worth)
+
+    def _resident(self, entry: Entry, now: float, n_bytes: int, worth: float, *, held: bool) -> Resident:
+        row = entry.row
+        rank = Rank.HELD if held else self._rank(entry, now)
+        warmth = entry.warmth(now).at(self.habit.pace)
+        return Resident((self.identity, row.name), row.parent, warmth, row.position, n_bytes, worth, rank)
+
+    def _rank(self, entry: Entry, now: float) -> Rank:
+        if entry.row.name in self.open_names:
+            return Rank.OPEN
+        if entry.row.name in self.kept_names:
+            return Rank.KEPT
+        return Rank.FRESH if 0 <= now - entry.entered < FRESH_SECONDS else Rank.ORDINARY
