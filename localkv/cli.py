@@ -266,13 +266,14 @@ def paths(context: typer.Context, as_json: Json = False) -> None:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="switch, decode, resume, start or exact.")],
+    name: Annotated[str, typer.Argument(help="switch, decode, resume, start, exact, policy or scale.")],
+    trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help='For "policy": visits as JSON lines.')] = None,
     as_json: Json = False,
 ) -> None:
     """Measure this machine; takes minutes."""
     from localkv.commands import bench as command
 
-    command.run(name, as_json)
+    command.run(name, as_json, trace)
 
 
 @app.command()

@@ -127,7 +127,7 @@ def load_config(file: Path) -> Config:
         raise ConfigError(f"{file}: cannot be read ({error}); mend or move the file") from error
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, numbers without end, brackets without end
         raise ConfigError(f"{file}: not valid TOML: {error}") from error
     return convert_config(raw, str(file))
 

@@ -19,6 +19,7 @@ from localkv.engine.live import Blank, Live, Transient
 from localkv.engine.load import Loaded, device_name, load
 from localkv.engine.selftest import Verdict, prove
 from localkv.engine.slot import Slot
+from localkv.errors import StoreError
 from localkv.events import EventLog, Value
 from localkv.files import Files
 from localkv.kv.layout import Layout
@@ -119,7 +120,7 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     pool = _open_pool(layout, config, loaded.device)
     keeper, trouble = _open_keeper(ground, pool, config, home, events)
     if trouble:
-        notes = (*notes, f"nothing will survive this engine: {trouble}")
+        notes = (*notes, f"nothing can be saved now, and it is tried again with every save: {trouble}")
     opened = Opened(loaded, live, tokens, verdict, context_tokens, keeper, ground, pool, notes)
     opened.warm()
     return opened
@@ -175,10 +176,8 @@ def _register(device: torch.device, address: int, n_bytes: int) -> bool:
 
 
 def _open_keeper(ground: Ground, pool: HostPool, config: Config, home: Home, events: EventLog) -> tuple[Keeper, str]:
-    files = Files()
-    store, trouble = open_store(
-        home.store, lambda: Store.open(home.store, ground.identity, ground.layout, files, events), events
-    )
+    store = Store.later(home.store, ground.identity, ground.layout, Files(), events)
+    trouble = open_store(store, events)
     limits = _ssd_limits(store, config, home)
     memory = config.memory
     policy = Policy(memory.high_watermark, memory.low_watermark, HalfLives(memory.reuse_half_life_hours * 3600))
@@ -186,12 +185,14 @@ def _open_keeper(ground: Ground, pool: HostPool, config: Config, home: Home, eve
     return keeper, trouble
 
 
-def _ssd_limits(store: Store | None, config: Config, home: Home) -> SsdLimits:
-    if store is None:
-        return SsdLimits(0, 0)
+def _ssd_limits(store: Store, config: Config, home: Home) -> SsdLimits:
     disk = shutil.disk_usage(home.cache_dir)
     setting = None if config.memory.ssd_store == "auto" else parse_bytes(config.memory.ssd_store)
-    budget = ssd_budget(setting, disk.total, disk.free, store.used_bytes())
+    try:
+        stored = store.used_bytes()
+    except StoreError:
+        stored = 0  # it cannot be read now; the budget is then a little smaller than it could be
+    budget = ssd_budget(setting, disk.total, disk.free, stored)
     return SsdLimits(budget, parse_bytes(config.memory.ssd_free_floor))
 
 

@@ -1,10 +1,11 @@
-"""How a face without a screen is ended from outside: SIGTERM, and SIGHUP when its window is closed.
+"""How a face is ended from outside: SIGTERM, and SIGHUP when its window is closed.
 
-The signal raises SystemExit on the main thread: every `finally` between there and the top keeps what has arrived, lets the engine save for
-a bounded time, and closes. A second signal does not interrupt that. Thread: main; elsewhere nothing is done.
+Without a screen the signal raises SystemExit on the main thread: every `finally` between there and the top keeps what has arrived, lets the
+engine save for a bounded time, and closes. A second signal does not interrupt that. Thread: main; elsewhere nothing is done.
 """
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -35,3 +36,17 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number in heard:
             signal.signal(number, before[number])
+
+
+def leave_dead_terminal() -> None:
+    """Write into the void from now on if the terminal is gone: a failing write would end the thread that makes them."""
+    for fd in (1, 2):
+        if not os.isatty(fd):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
+
+
+def exit_within(seconds: float, exit_code: int) -> None:
+    """End the process after `seconds`, whatever still waits for a terminal then. Everything must be durable by now."""
+    timer = threading.Timer(seconds, os._exit, (exit_code,))
+    timer.daemon = True
+    timer.start()

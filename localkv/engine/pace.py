@@ -35,10 +35,6 @@ class Pace:
     copy_rate: float
     """Bytes per second from RAM into the slot; 0 where there is no slot."""
 
-    def prefill_seconds(self, n_tokens: int) -> float:
-        """To read `n_tokens` from the start."""
-        return n_tokens * self.token_seconds + n_tokens * n_tokens / 2 * self.deeper_seconds
-
 
 def measure_pace(loaded: Loaded, layout: Layout | None, reading: Reading, free_bytes: int) -> Pace:
     """The pace of this model; `free_bytes` of device memory may be taken meanwhile. `layout` None: it runs uncached."""

@@ -69,6 +69,10 @@ class Fetch:
         self.records = 0
         self.n_bytes = 0
 
+    @property
+    def is_reading(self) -> bool:
+        return bool(self._readings)
+
     def begin(self, pieces: Sequence[Piece]) -> Errand:
         """Set out for `pieces`."""
         errand = Errand([(piece, Future()) for piece in pieces])

@@ -7,14 +7,17 @@ on SSD is known without looking at all entries: 100,000 of them are ordinary.
 Invariants (`check`): an entry is in RAM or on SSD or both; a pinned entry has a place; every lookup finds its entries.
 """
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from localkv.errors import StoreError
 from localkv.kv.record import RecordKind
 from localkv.placement.warmth import Warmth, stored
 from localkv.tiers.catalogue import MAX_TOMBSTONES, Row
+from localkv.tiers.disk import Store
 from localkv.tiers.host import Place
 
 HomeTier = Literal["ram", "ssd"]
@@ -103,9 +106,14 @@ class Index:
     """Of the files of all entries that are saved."""
     tombstones: dict[str, str] = field(default_factory=dict)
     """Why a record that was known is gone."""
+    is_whole: bool = True
+    """False while the catalogue could not be read: what is on SSD is not known yet."""
     ghosts: dict[str, Warmth] = field(default_factory=dict)
     """How warm the records were that have gone in this engine's life: a conversation that is computed again is no new one."""
-    _by_lookup: dict[str, list[str]] = field(default_factory=dict)
+    _by_lookup: dict[str, Entry] = field(default_factory=dict)
+    """The first entry under each lookup."""
+    _twins: dict[str, list[Entry]] = field(default_factory=dict)
+    """The others, where a lookup has several: rare, and 100,000 lists of one would take a third of the time to open."""
     _checkpoints: dict[str, list[str]] = field(default_factory=dict)
 
     # ---- what is known ----
@@ -113,14 +121,28 @@ class Index:
     def load(self, rows: Sequence[Row]) -> None:
         """Take over what the catalogue knows."""
         for row in rows:
-            self.add(Entry(row, None, Saving.SAVED))
+            name = row.name
+            self.entries[name] = entry = Entry(row, None, Saving.SAVED)
+            if self._by_lookup.setdefault(row.lookup, entry) is not entry:
+                self._twins.setdefault(row.lookup, []).append(entry)
+            if row.kind == "checkpoint":
+                self._checkpoints.setdefault(row.parent, []).append(name)
+        self.saved_records += len(rows)
+        self.saved_bytes += sum([row.file_bytes for row in rows])
+
+    def complete(self, rows: Sequence[Row], tombstones: Mapping[str, str]) -> None:
+        """Take over what could not be read at the start; what is known by now stays as it is."""
+        self.load([row for row in rows if row.name not in self.entries])
+        self.tombstones.update({name: why for name, why in tombstones.items() if name not in self.entries})
+        self.is_whole = True
 
     def add(self, entry: Entry) -> None:
         """Enter a record that is not known yet."""
         row = entry.row
         assert row.name not in self.entries, "a name is entered once"
         self.entries[row.name] = entry
-        self._by_lookup.setdefault(row.lookup, []).append(row.name)
+        if self._by_lookup.setdefault(row.lookup, entry) is not entry:
+            self._twins.setdefault(row.lookup, []).append(entry)
         if row.kind == "checkpoint":
             self._checkpoints.setdefault(row.parent, []).append(row.name)
         if entry.place is not None:
@@ -131,9 +153,12 @@ class Index:
     def remove(self, name: str, reason: str) -> Entry:
         """Strike a record out; its tombstone says why. Its place, if it has one, is the caller's to give back."""
         entry = self.entries.pop(name)
-        _drop(self._by_lookup, entry.row.lookup, name)
+        self._forget_lookup(entry)
         if entry.row.kind == "checkpoint":
-            _drop(self._checkpoints, entry.row.parent, name)
+            names = self._checkpoints[entry.row.parent]
+            names.remove(name)
+            if not names:
+                del self._checkpoints[entry.row.parent]
         self.in_ram.pop(name, None)
         self._count(entry, -1)
         self.tombstones[name] = reason
@@ -141,6 +166,18 @@ class Index:
         if len(self.ghosts) > MAX_TOMBSTONES:
             del self.ghosts[next(iter(self.ghosts))]
         return entry
+
+    def _forget_lookup(self, entry: Entry) -> None:
+        lookup = entry.row.lookup
+        twins = self._twins.get(lookup, [])
+        if self._by_lookup[lookup] is not entry:
+            twins.remove(entry)
+        elif twins:
+            self._by_lookup[lookup] = twins.pop(0)
+        else:
+            del self._by_lookup[lookup]
+        if not twins:
+            self._twins.pop(lookup, None)
 
     def is_known(self, entry: Entry) -> bool:
         """Whether this very entry is in the book: another one may have its name by now."""
@@ -198,7 +235,8 @@ class Index:
 
     def find(self, lookup: str) -> list[Candidate]:
         """All records for "these tokens after that parent": they differ in bytes."""
-        return [self.entries[name].candidate() for name in self._by_lookup.get(lookup, ())]
+        first = self._by_lookup.get(lookup)
+        return [] if first is None else [entry.candidate() for entry in (first, *self._twins.get(lookup, ()))]
 
     def checkpoints_after(self, parent: str) -> list[Candidate]:
         """All checkpoints whose blocks end with `parent`."""
@@ -214,9 +252,9 @@ class Index:
             assert entry.place is not None or entry.saving is Saving.SAVED, f"{name} is nowhere"
             assert entry.pins == 0 or entry.place is not None, f"{name} is pinned without a place"
             assert min(entry.pins, entry.holds) >= 0, f"{name} was let go too often"
-            assert name in self._by_lookup[entry.row.lookup], f"{name} cannot be found"
+            assert any(found.name == name for found in self.find(entry.row.lookup)), f"{name} cannot be found"
         entries = self.entries.values()
-        assert sum(map(len, self._by_lookup.values())) == len(entries), "lookups name records that are gone"
+        assert len(self._by_lookup) + sum(map(len, self._twins.values())) == len(entries), "lookups name records that are gone"
         assert list(self.in_ram.values()) == [self.entries[name] for name in self.in_ram], "RAM holds what is gone"
         assert set(self.in_ram) == {entry.row.name for entry in entries if entry.place is not None}
         assert set(self.unsaved) == {entry.row.name for entry in entries if entry.saving is Saving.UNSAVED}
@@ -224,8 +262,19 @@ class Index:
         assert (self.saved_records, self.saved_bytes) == (len(saved), sum(saved)), "the count of what is saved is wrong"
 
 
-def _drop(table: dict[str, list[str]], key: str, name: str) -> None:
-    names = table[key]
-    names.remove(name)
-    if not names:
-        del table[key]
+def open_index(root: str, store: Store | None) -> Index:
+    """All that `store` has. Garbage is not collected meanwhile: of 100,000 new objects none is any, and looking takes as long again."""
+    index = Index(root)
+    if store is None:
+        return index
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        index.load(store.rows())
+        index.tombstones.update(store.tombstones())
+    except StoreError:
+        index.is_whole = False  # read with the first save that succeeds
+    finally:
+        if collects:
+            gc.enable()
+    return index

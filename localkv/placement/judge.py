@@ -69,13 +69,15 @@ class Judge:
     def stranger(self, cold: Cold) -> Resident:
         """A record of another model, of which only the catalogue is known: taken for as dear per byte as a block of ours."""
         worth = 1 / self.rates.prefill / max(1, self.layout.token_bytes) - 1 / self.rates.read
-        return Resident((cold.identity, cold.name), cold.parent, cold.used, cold.position, cold.file_bytes, worth)
+        key, is_end = (cold.identity, cold.name), cold.kind == "checkpoint"
+        return Resident(key, cold.parent, cold.used, cold.position, cold.file_bytes, worth, is_end=is_end)
 
     def _resident(self, entry: Entry, now: float, n_bytes: int, worth: float, *, held: bool) -> Resident:
         row = entry.row
         rank = Rank.HELD if held else self._rank(entry, now)
         warmth = entry.warmth(now).at(self.habit.pace)
-        return Resident((self.identity, row.name), row.parent, warmth, row.position, n_bytes, worth, rank)
+        key, is_end = (self.identity, row.name), row.kind == "checkpoint"
+        return Resident(key, row.parent, warmth, row.position, n_bytes, worth, rank, is_end)
 
     def _rank(self, entry: Entry, now: float) -> Rank:
         if entry.row.name in self.open_names:

@@ -20,7 +20,7 @@ from localkv.events import EventLog, Reason
 from localkv.kv.record import Head, Record, RecordKind, root_name
 from localkv.messages import TierUse, TokenLog
 from localkv.placement.fetch import Errand, Fetch
-from localkv.placement.index import Entry, Index, Saving
+from localkv.placement.index import Entry, Saving, open_index
 from localkv.placement.judge import Judge
 from localkv.placement.mailbox import Mailbox
 from localkv.placement.plan import Ground, Piece, Plan, Question, SlotView, make_plan
@@ -34,6 +34,9 @@ from localkv.tiers.host import HostPool, Place
 from localkv.tiers.lineage import Lineage, no_longer_needed
 from localkv.tiers.transfer import Lane, Outcome, Transfers
 from localkv.tiers.upkeep import Freed
+
+CLEAR_UP_SECONDS = 5.0
+"""So long after the start, or at a flush, what an earlier engine left half written is deleted."""
 
 
 @dataclass(slots=True)
@@ -65,10 +68,7 @@ class Keeper:
         self._transfers = transfers
         self._limits = limits
         self._events = events
-        self._index = Index(root_name(ground.identity))
-        if store is not None:
-            self._index.load(store.rows())
-            self._index.tombstones.update(store.tombstones())
+        self._index = open_index(root_name(ground.identity), store)
         self._box = box = Mailbox("control", self._report)
         self._judge = judge = Judge(ground.layout, ground.identity, policy or Policy())
         self._quiet = False
@@ -77,8 +77,9 @@ class Keeper:
         self.saver = Saver(store, self._index, judge, transfers, limits, events, box.tell, box.tell_later)
         self.room = Room(pool, self._index, judge, events, self._save_now, lambda: self.saver.refusal)
         self._fetch = Fetch(self._index, self.room, store, transfers, events, box.tell, self._strike)
+        self.room.reads_under_way = lambda: self._fetch.is_reading
         self.saver.settled = self._after_save
-        self.saver.clear_up()
+        box.tell_later(CLEAR_UP_SECONDS, self.saver.clear_up)  # not while a person waits for the first answer
 
     # ---- the engine's side ----
 
@@ -190,6 +191,7 @@ class Keeper:
         """Save everything now; True if nothing is left unsaved when this returns."""
         until = time.monotonic() + deadline_seconds
         self._box.ask(self.saver.retry)
+        self._box.ask(self.saver.clear_up)
         while time.monotonic() < until:
             self._box.ask(self.saver.start)
             self._transfers.drain(max(0.0, until - time.monotonic()))

@@ -72,6 +72,8 @@ class Resident:
     seconds_per_byte: float
     """What having it in this tier saves at its next use, for each of its bytes."""
     rank: Rank = Rank.ORDINARY
+    is_end: bool = False
+    """A checkpoint: nothing builds on it. One at a block's edge has the position of the block that it needs."""
 
     def score(self, half_life: float) -> float:
         """log2 of the value, in units of half-lives and as a point in time: the higher, the dearer."""
@@ -128,7 +130,7 @@ def admits(newcomer: Order, chosen: Sequence[Resident], need_bytes: int, half_li
 
 def _ordered(residents: Iterable[Resident], half_life: float) -> list[tuple[Order, Resident]]:
     """With the order by which each goes: its own, or that of the dearest record that needs it."""
-    deepest_first = sorted(residents, key=lambda resident: -resident.position)
+    deepest_first = sorted(residents, key=lambda resident: (-resident.position, not resident.is_end))
     needed: dict[str, Order] = {}
     found: list[tuple[Order, Resident]] = []
     for resident in deepest_first:

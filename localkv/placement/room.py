@@ -48,6 +48,8 @@ class Room:
         self._why_unsaved = why_unsaved
         self._wishes: deque[Wish] = deque()
         self._settling = False
+        self.reads_under_way: Callable[[], bool] = lambda: False
+        """Places are being filled that will be free again once they are used."""
         self.evicted = 0
         self.evicted_bytes = 0
 
@@ -171,7 +173,7 @@ class Room:
     def _will_come(self) -> bool:
         """True if a place will come by itself: something is being saved, or in use for a moment."""
         saving = bool(self._index.unsaved) and self._save_now()
-        return saving or any(entry.pins for entry in self._index.in_ram.values())
+        return saving or self.reads_under_way() or any(entry.pins for entry in self._index.in_ram.values())
 
     def _give_up(self) -> bool:
         """Where saving is impossible: lose the least valuable record that no turn needs; False if there is none."""

@@ -62,6 +62,8 @@ class Job:
     warm: dict[str, float] = field(default_factory=dict)
     batch: tuple[tuple[Record, memoryview], ...] = ()
     replaces: tuple[str, ...] = ()
+    reads_rows: bool = False
+    """The catalogue could not be read before."""
 
     @property
     def n_bytes(self) -> int:
@@ -79,6 +81,8 @@ class Report:
     free_bytes: int = 0
     strangers: tuple[Cold, ...] = ()
     """Of other identities, if somebody must go."""
+    found: tuple[list[Row], dict[str, str]] | None = None
+    """Rows and tombstones, if the job was to read them."""
 
 
 class Saver:
@@ -104,6 +108,7 @@ class Saver:
         self._leaving: dict[Pair, tuple[str, int]] = {}
         """(reason, file bytes) of what is to go and still has its row."""
         self._warm: dict[str, float] = {}
+        self._swept_up = False
         self._replaced: set[str] = set()
         """Checkpoints that have a newer one on SSD and could not go yet because a turn needs them."""
         self.trouble = ""
@@ -139,9 +144,9 @@ class Saver:
         self._warm.update((entry.row.name, entry.warmth(now).slow) for entry in entries if entry.saving is Saving.SAVED)
 
     def clear_up(self) -> None:
-        """Delete what an earlier engine left half written. The writing thread does it, so nothing is half published meanwhile."""
-        store = self._store
-        if store is not None:
+        """Delete what an earlier engine left half written, once. On the writing thread: nothing is half published meanwhile."""
+        store, swept, self._swept_up = self._store, self._swept_up, True
+        if store is not None and not swept:
             self._transfers.submit(Lane.DELETE, 0, lambda: _sweep(store), self._swept)
 
     def _swept(self, outcome: Outcome[None]) -> None:
@@ -210,7 +215,8 @@ class Saver:
             assert entry.ids is not None
             batch.append((entry.row.record(entry.ids), entry.place.view(entry.row.n_bytes)))
         leaving = tuple((pair, why) for pair, (why, _) in self._leaving.items())
-        return Job(tuple(self._bad.items()), leaving, dict(self._warm), tuple(batch), tuple(replaces))
+        reads = not self._index.is_whole
+        return Job(tuple(self._bad.items()), leaving, dict(self._warm), tuple(batch), tuple(replaces), reads)
 
     def _done(self, job: Job, entries: Sequence[Entry], going: Sequence[Entry], outcome: Outcome[Report]) -> None:
         self._busy = False
@@ -222,6 +228,8 @@ class Saver:
             self._failed(outcome.error)
         else:
             self._forget_done(job)
+            if outcome.value.found is not None:
+                self._index.complete(*outcome.value.found)
             self._account(job, entries, outcome.value, outcome.seconds)
         self.settled()
 
@@ -325,6 +333,7 @@ class Saver:
 
 def carry_out(job: Job, store: Store, limits: SsdLimits, high: float) -> Report:
     """Do `job`; new records only within budget and floor. Writing thread. Raises StoreError."""
+    found = _read_rows(store) if job.reads_rows else None
     for name, reason in job.bad:
         store.quarantine(name, reason)
     for reason in sorted({why for _, why in job.leaving}):
@@ -337,7 +346,12 @@ def carry_out(job: Job, store: Store, limits: SsdLimits, high: float) -> Report:
         rows = tuple(store.publish(job.batch, job.replaces)) if job.batch else ()
         used, free = (store.used_bytes(), store.free_bytes()) if rows else (used, free)
     crowded = rows is None or used > high * limits.budget_bytes or free < limits.free_floor_bytes
-    return Report(rows, used, free, tuple(store.coldest(STRANGERS)) if crowded else ())
+    return Report(rows, used, free, tuple(store.coldest(STRANGERS)) if crowded else (), found)
+
+
+def _read_rows(store: Store) -> tuple[list[Row], dict[str, str]]:
+    store.prepare()
+    return store.rows(), store.tombstones()
 
 
 def _sweep(store: Store) -> None:
@@ -345,13 +359,14 @@ def _sweep(store: Store) -> None:
         pass
 
 
-def open_store(root: Path, open_it: Callable[[], Store], events: EventLog) -> tuple[Store | None, str]:
-    """(the store, ""), or (None, why not): a chat goes on without the SSD tier."""
+def open_store(store: Store, events: EventLog) -> str:
+    """Prepare `store`; why not, if that fails: a chat goes on without the SSD tier, and each save tries again."""
     try:
-        return open_it(), ""
+        store.prepare()
     except StoreError as error:
-        events.emit("store.unavailable", message=str(error), path=str(root))
-        return None, str(error)
+        events.emit("store.unavailable", message=str(error), path=str(store.root))
+        return str(error)
+    return ""
 
 
 def _ignore(_: object) -> None:

@@ -66,7 +66,7 @@ def read_launch(argument: str) -> Launch:
     """What `launch_argument` wrote. Raises EngineUnavailable for anything else."""
     try:
         return msgspec.json.decode(argument, type=Launch)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise EngineUnavailable(f"localkv.service.worker is started by localkv, not by hand: {error}") from error
 
 

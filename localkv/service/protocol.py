@@ -52,6 +52,9 @@ MAX_FRAME_BYTES = 64 << 20
 FINAL = (Welcome, Ready, Done, Failed, Snapshot, Report, Estimated, Forgotten, Flushed)
 """What ends a request: after one of these nothing more comes for it. (Snapshots of request 0 end nothing.)"""
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding hostile bytes may raise; RecursionError for arrays nested too deep."""
+
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(AnyRequest)
 _replies = msgspec.msgpack.Decoder(AnyReply)
@@ -69,7 +72,7 @@ def decode_request(frame: bytes) -> AnyRequest:
     """The request in `frame`. Raises ProtocolError for anything else."""
     try:
         return _requests.decode(frame)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise ProtocolError(f"a frame of {len(frame):,} bytes is not a request: {error}") from error
 
 
@@ -77,7 +80,7 @@ def decode_reply(frame: bytes) -> AnyReply:
     """The reply in `frame`. Raises ProtocolError for anything else."""
     try:
         return _replies.decode(frame)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise ProtocolError(f"a frame of {len(frame):,} bytes is not a reply: {error}") from error
 
 

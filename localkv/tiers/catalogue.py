@@ -57,7 +57,7 @@ Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-z]+$")]
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
+class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One record on SSD, without its token ids."""
 
     name: Digest
@@ -90,6 +90,7 @@ class Cold(msgspec.Struct, frozen=True, array_like=True):
 
     identity: Digest
     name: Digest
+    kind: RecordKind
     parent: str
     position: Natural
     file_bytes: Natural
@@ -178,8 +179,8 @@ class Catalogue:
     def coldest(self, n: int, exclude: str) -> list[Cold]:
         """The `n` records outside `exclude` that are least likely to be wanted; children before parents."""
         query = (
-            "SELECT identity, name, parent, position, n_bytes + header_bytes, used FROM records WHERE identity != ? "
-            "ORDER BY used, position DESC LIMIT ?"
+            "SELECT identity, name, kind, parent, position, n_bytes + header_bytes, used FROM records WHERE identity != ? "
+            "ORDER BY used, position DESC, kind DESC LIMIT ?"
         )
         return self._read(lambda db: _checked(db.execute(query, (exclude, n)).fetchall(), list[Cold]))
 

@@ -49,13 +49,24 @@ class Store:
     @classmethod
     def open(cls, root: Path, identity: str, layout: Layout, files: Files, events: EventLog) -> Self:
         """The store of `identity` below `root`, made if it is not there. Raises StoreError."""
+        store = cls.later(root, identity, layout, files, events)
+        store.prepare()
+        return store
+
+    @classmethod
+    def later(cls, root: Path, identity: str, layout: Layout, files: Files, events: EventLog) -> Self:
+        """The same store, not looked at yet: `prepare` comes before anything else."""
         assert identity.isalnum(), "an identity is a digest: it names a directory"
+        return cls(root, identity, layout, files, events, Catalogue(root / CATALOGUE, events))
+
+    def prepare(self) -> None:
+        """Make the directory and the catalogue if they are not there. Raises StoreError; may be called again."""
         try:
-            files.make_dir(root)
-            files.sync_dir(root.parent)
+            self._files.make_dir(self.root)
+            self._files.sync_dir(self.root.parent)
         except OSError as error:
-            raise StoreError(f"the store {root} cannot be made: {error.strerror}; check the cache directory") from error
-        return cls(root, identity, layout, files, events, Catalogue.open(root / CATALOGUE, events))
+            raise StoreError(f"the store {self.root} cannot be made: {error.strerror}; check the cache directory") from error
+        self._catalogue.identities()
 
     def close(self) -> None:
         self._catalogue.close()

@@ -10,12 +10,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from textual.app import App
 
 from localkv.chat.store import ConversationStore
-from localkv.commands.ends import ENDINGS
+from localkv.commands.ends import ENDINGS, exit_within, leave_dead_terminal
 from localkv.config import Config
 from localkv.paths import Home, resource_dir
 from localkv.tui.desk import Desk
@@ -24,6 +25,9 @@ from localkv.tui.layout import CSS
 from localkv.tui.ports import Chat, Client
 from localkv.tui.screen import ChatScreen
 from localkv.tui.theme import choose_theme, palette, read_themes, textual_theme
+
+TERMINAL_SECONDS = 3.0
+"""How long putting the terminal in order may take once all is saved."""
 
 
 class LocalKVApp(App[None], inherit_bindings=False):
@@ -83,7 +87,14 @@ class LocalKVApp(App[None], inherit_bindings=False):
     def _end(self, number: int) -> None:
         """The window was closed or the session ends: keep what came, let the engine save, go."""
         self.ended_by = number
+        leave_dead_terminal()
         self.chat_screen.end()
+
+    def exit(self, *arguments: Any, **options: Any) -> None:
+        """End the app; after a signal within seconds, because the terminal may be gone."""
+        if self.ended_by:
+            exit_within(TERMINAL_SECONDS, 128 + self.ended_by)
+        super().exit(*arguments, **options)
 
     def tell(self, problem: str) -> None:
         """Show what went wrong elsewhere. Any thread; not heard once the app has ended."""
@@ -122,6 +133,8 @@ def run(
     try:
         store.recover()
         client = EngineClient(home, config)
+        if not (session or private or model):
+            session = where_they_were(store)
         app = LocalKVApp(home, config, store, Turns(store, client), client, session=session, private=private)
         backup = store.begin_daily_backup(app.tell)
         app.endings = ENDINGS if os.name != "nt" else ()
@@ -133,6 +146,11 @@ def run(
         return 128 + app.ended_by if app.ended_by else app.return_code or 0
     finally:
         store.close()
+
+
+def where_they_were(store: ConversationStore) -> str | None:
+    """The name of the conversation that was used last: the chat goes on there."""
+    return next((conversation.name for conversation in store.list()), None)
 
 
 def chosen(config: Config, model: str | None, theme: str | None) -> Config:

@@ -33,7 +33,8 @@ class Life:
     def __init__(self, root, files=None, limits=PLENTY, places=64):
         self.events = EventLog(None)
         files = files or Files()
-        store, self.trouble = open_store(root, lambda: Store.open(root, IDENTITY, LAYOUT, files, self.events), self.events)
+        store = Store.later(root, IDENTITY, LAYOUT, files, self.events)
+        self.trouble = open_store(store, self.events)
         pool = HostPool(LAYOUT.block_bytes, LAYOUT.max_checkpoint_bytes, places * LAYOUT.block_bytes)
         self.keeper = Keeper(GROUND, pool, store, Transfers(2), limits, self.events)
 

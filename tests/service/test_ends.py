@@ -25,7 +25,7 @@ from localkv.service.wire import peer_process
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 
-SECONDS = 60
+SECONDS = 30
 PIPE = subprocess.PIPE
 
 

@@ -96,7 +96,7 @@ def terminal(home, spawn):
 
 def begin_answer(terminal):
     terminal.wait_for(b"\x1b[?1049h")
-    terminal.wait_for(b"fake")
+    terminal.wait_for(b"starter")
     terminal.send(b"say Half wait\r")
     terminal.wait_for(b"Half")
 

@@ -1,7 +1,8 @@
 """The chat screen as a person uses it: keys in, rows out, with a scripted engine behind it."""
 
 import pytest
-from textual.events import Key
+from textual.events import Key, Resize
+from textual.geometry import Size
 
 from localkv.errors import EngineUnavailable, NotWritable
 from localkv.service.protocol import Failed
@@ -324,6 +325,32 @@ def test_sizes(world, size):
         assert "answer" in text_of(pilot.app)
 
     play(world.app(session="first"), scene, size=size)
+
+
+def test_resizing_comes_to_rest(world):
+    """Many sizes in a row end in one layout: the screen does not go back and forth between two of them."""
+    world.talk("first", *(f"text {i} " * 20 for i in range(40)))
+
+    async def scene(pilot):
+        app = pilot.app
+        await until(pilot, lambda: idle(app), "rest")
+        resizes = []
+        real = app.chat_screen._on_resize
+
+        async def counted(event):
+            resizes.append(event.size)
+            await real(event)
+
+        app.chat_screen._on_resize = counted
+        for width in (90, 130, 100, 70, 125, 80):
+            app.post_message(Resize(Size(width, 24), Size(width, 24)))
+            await pilot.pause(0.005)
+        await pilot.pause(0.5)
+        seen = len(resizes)
+        await pilot.pause(0.5)
+        assert len(resizes) == seen
+
+    play(world.app(session="first"), scene)
 
 
 def test_resize_keeps_the_place(world):

@@ -16,20 +16,25 @@ from filelock import FileLock, Timeout
 
 from localkv.errors import LocalKVError
 
-NAMES = ("switch", "decode", "resume", "start", "exact")
+NAMES = ("switch", "decode", "resume", "start", "exact", "policy", "scale")
 LOCK_SECONDS = 1800.0
 
 Say = Callable[[str], None]
 
 
-def run(name: str, as_json: bool) -> int:
-    """Run one bench and print its table or its one JSON document; returns the exit code. Raises LocalKVError."""
+def run(name: str, as_json: bool, trace: Path | None = None) -> int:
+    """Run one bench and print its table or its one JSON document; returns the exit code. Raises LocalKVError.
+
+    `trace` is for "policy": a file to replay in place of the made-up traces.
+    """
     if name not in NAMES:
         raise LocalKVError(f'there is no bench "{name}"; there are: {", ".join(NAMES)}')
     say: Say = _quiet if as_json else _to_stderr
+    if trace is not None and name != "policy":
+        raise LocalKVError(f'--trace is for the bench "policy", not for "{name}"')
     with _lock(say):
         module = importlib.import_module(f"localkv.commands.bench.{name}")
-        result = module.measure(say)
+        result = module.measure(say) if trace is None else module.measure(say, trace)
     print(json.dumps(result) if as_json else render(result))
     return 0
 

@@ -63,7 +63,7 @@ class Waited:
 
 @dataclass(slots=True)
 class Tiers:
-    """What is where: for each block, when it was used, and how warm it is."""
+    """What is where."""
 
     ram: set[Block] = field(default_factory=set)
     ssd: set[Block] = field(default_factory=set)
@@ -78,15 +78,16 @@ class Chooser:
         self.machine = machine
 
     def visit(self, visit: Visit) -> None:
-        """This conversation is used now."""
+        """The conversation of `visit` is open from now on."""
+        raise NotImplementedError
 
-    def trim(self, shelf: set[Block], limit_bytes: int, visit: Visit, worth: float) -> None:
+    def trim(self, shelf: set[Block], limit_bytes: int, worth: float) -> None:
         """Take from `shelf` what must go; `worth` is what a byte there saves at its next use, in seconds."""
         excess = self.policy.excess(len(shelf) * self.machine.block_bytes, limit_bytes)
         if excess:
-            shelf.difference_update(self.choose(shelf, -(-excess // self.machine.block_bytes), visit, worth))
+            shelf.difference_update(self.choose(shelf, -(-excess // self.machine.block_bytes), worth))
 
-    def choose(self, shelf: set[Block], n: int, visit: Visit, worth: float) -> Sequence[Block]:
+    def choose(self, shelf: set[Block], n: int, worth: float) -> Sequence[Block]:
         """The `n` blocks that go."""
         raise NotImplementedError
 
@@ -102,7 +103,7 @@ class Lru(Chooser):
         """Times of use are all there is to know."""
         self.used.update(dict.fromkeys(visit.blocks, visit.time))
 
-    def choose(self, shelf: set[Block], n: int, visit: Visit, worth: float) -> Sequence[Block]:
+    def choose(self, shelf: set[Block], n: int, worth: float) -> Sequence[Block]:  # noqa: ARG002  all bytes are equal to it
         """The longest unused."""
         return sorted(shelf, key=lambda block: (self.used[block], -block[1]))[:n]
 
@@ -113,18 +114,20 @@ class IdleSize(Lru):
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self.sizes: dict[Block, int] = {}
+        self.open: Visit = Visit(0.0, ())
 
     def visit(self, visit: Visit) -> None:
         """A block belongs to the conversation that used it last."""
         super().visit(visit)
+        self.open = visit
         self.sizes.update(dict.fromkeys(visit.blocks, len(visit.blocks)))
 
-    def choose(self, shelf: set[Block], n: int, visit: Visit, worth: float) -> Sequence[Block]:
+    def choose(self, shelf: set[Block], n: int, worth: float) -> Sequence[Block]:  # noqa: ARG002  all bytes are equal to it
         """Those of the smallest quotient, but for the open conversation."""
-        is_open = set(visit.blocks)
+        is_open, now = set(self.open.blocks), self.open.time
 
         def quotient(block: Block) -> tuple[bool, float, int]:
-            return block in is_open, (visit.time - self.used[block]) / self.sizes[block], -block[1]
+            return block in is_open, (now - self.used[block]) / self.sizes[block], -block[1]
 
         return sorted(shelf, key=quotient)[:n]
 
@@ -139,6 +142,7 @@ class Ours(Chooser):
         self.parents: dict[Block, Block] = {}
         self.heads: set[Block] = set()
         """The last blocks of conversations."""
+        self.is_open: set[Block] = set()
 
     def visit(self, visit: Visit) -> None:
         """Warm the chain; what is new in it is as warm as the conversation that it belongs to."""
@@ -152,15 +156,16 @@ class Ours(Chooser):
             self.warmths[block] = used_again(self.warmths[block], now, half_lives)
         self.warmths.update(dict.fromkeys(visit.blocks[len(known) :], warmth))
         self.parents.update(zip(visit.blocks[1:], visit.blocks, strict=False))
+        self.is_open = set(visit.blocks)
         self.heads = (self.heads - {head}) | set(visit.blocks[-1:])
 
-    def choose(self, shelf: set[Block], n: int, visit: Visit, worth: float) -> Sequence[Block]:
+    def choose(self, shelf: set[Block], n: int, worth: float) -> Sequence[Block]:
         """The least valuable."""
-        is_open, names = set(visit.blocks), {repr(block): block for block in shelf}
+        names = {repr(block): block for block in shelf}
         residents = [
             Resident(
                 ("", name), repr(self.parents.get(block)), self.warmths[block].at(self.habit.pace), block[1],
-                self.machine.block_bytes, worth, Rank.OPEN if block in is_open else Rank.ORDINARY,
+                self.machine.block_bytes, worth, Rank.OPEN if block in self.is_open else Rank.ORDINARY,
             )
             for name, block in names.items()
         ]  # fmt: skip
@@ -180,7 +185,7 @@ class Optimum(Chooser):
         """The future of these blocks, from here."""
         self.next_use.update(zip(visit.blocks, next(self._at_visit), strict=True))
 
-    def trim(self, shelf: set[Block], limit_bytes: int, visit: Visit, worth: float) -> None:
+    def trim(self, shelf: set[Block], limit_bytes: int, worth: float) -> None:  # noqa: ARG002  all bytes are equal to it
         """Down to the high mark, and no further; the last needed goes."""
         n = int(self.policy.high * limit_bytes) // self.machine.block_bytes
         ordered = sorted(shelf, key=lambda block: (self.next_use[block], block[1]))
@@ -209,8 +214,8 @@ def replay(trace: Trace, chooser: Chooser, machine: Machine) -> Waited:
         seen.update(visit.blocks)
         chooser.visit(visit)
         read, compute = 1 / machine.rates.read, machine.compute_seconds / machine.block_bytes
-        chooser.trim(tiers.ram, machine.ram_bytes, visit, read)
-        chooser.trim(tiers.ssd, machine.ssd_bytes, visit, compute - read)
+        chooser.trim(tiers.ram, machine.ram_bytes, read)
+        chooser.trim(tiers.ssd, machine.ssd_bytes, compute - read)
     return waited
 
 

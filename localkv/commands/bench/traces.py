@@ -130,16 +130,18 @@ def from_file(path: Path) -> Trace:
     {"time": seconds, "conversation": any, "new_tokens": n}                 a conversation that grows
     {"timestamp": ms, "hash_ids": [...], "output_length": n, ...}           prefix blocks by hash, as Mooncake publishes them
     """
-    lengths: dict[object, int] = {}
-    visits = []
     try:
-        for number, line in enumerate(path.read_bytes().splitlines(), 1):
-            if line.strip():
-                visits.append(_foreign(msgspec.json.decode(line, type=dict[str, Any]), lengths))
+        lines = path.read_bytes().splitlines()
     except OSError as error:
         raise ConfigError(f"the trace {path} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path}, line {number}: not a visit ({error!r}); see `localkv bench --help`") from error
+    lengths: dict[object, int] = {}
+    visits = []
+    for number, line in enumerate(lines, 1):
+        try:
+            visits += [_foreign(msgspec.json.decode(line, type=dict[str, Any]), lengths)] if line.strip() else []
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+            wanted = '{"time": seconds, "conversation": name, "new_tokens": n}'
+            raise ConfigError(f"{path}, line {number}: not a visit ({error!r}); wanted is {wanted}") from error
     if not visits:
         raise ConfigError(f"the trace {path} has no visits")
     return Trace(path.name, tuple(sorted(visits, key=lambda visit: visit.time)))
