@@ -64,10 +64,15 @@ def chat(
 
         raise typer.Exit(face.run(setup, model=model, session=session, private=private))
     from localkv.models.reference import absolute_name
-    from localkv.tui.app import run as show
+    from localkv.tui.early import first_frame
 
-    name = None if model is None else absolute_name(model)
-    raise typer.Exit(show(setup.home, setup.load(), model=name, session=session, theme=theme, private=private))
+    config, name = setup.load(), None if model is None else absolute_name(model)
+    resume = not (session or private or model)
+    with first_frame(setup.home, config, theme=theme, session=session, resume=resume):
+        from localkv.tui.app import run as show
+
+        code = show(setup.home, config, model=name, session=session, theme=theme, private=private)
+    raise typer.Exit(code)
 
 
 @app.command()

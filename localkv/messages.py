@@ -56,6 +56,8 @@ class Submit(Request, frozen=True, kw_only=True):
     sampling: SamplingSection
     head: Head | None = None
     """The newest record named by a message on this path."""
+    resident: bool = False
+    """The person wants this conversation's cache to be the last that goes."""
     keep_head: bool = False
     """Another branch continues from that head: its checkpoint stays on SSD when a newer one is saved."""
     private: bool = False

@@ -257,6 +257,7 @@ class Runtime:
         self.tally.add(numbers)
         if answer.opened.keeper is not None:
             answer.opened.keeper.learn(lambda rates: learned(rates, numbers))
+            answer.opened.keeper.keep([head.name] if head else [], resident=request.resident)
         conversation = request.conversation[:12]
         for lost in numbers.fallbacks:
             self._events.emit("fallback", conversation=conversation, reason=lost.reason, tokens=lost.tokens)

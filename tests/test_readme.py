@@ -80,6 +80,18 @@ def test_models_are_those_that_the_program_names():
         assert f"`localkv models pull {name}`" in text
 
 
+def test_what_can_go_wrong_is_tested():
+    """Each row of the table names a test that shows it, and that test is there."""
+    text = README.read_text(encoding="utf-8")
+    body = text[text.index("| what | what happens | shown by |") :].split("\n\n")[0]
+    rows = [line.split(" | ") for line in body.splitlines()[2:]]
+    assert len(rows) >= 20
+    named = {row[-1].strip("` |") for row in rows}
+    sources = (path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py"))
+    known = {name for source in sources for name in re.findall(r"^def (test_\w+)", source, re.MULTILINE)}
+    assert {name for name in named if name not in known} == set()
+
+
 def write():
     """Put the generated tables into README.md."""
     text = README.read_text(encoding="utf-8")

@@ -178,7 +178,8 @@ def _chunk_sees_state(loaded: Loaded) -> bool:
 
 def _recurrent_states(cache: Any) -> list[torch.Tensor]:
     layers = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
-    return [state for layer in layers for state in layer.recurrent_states.values() if state is not None]
+    states = [state for layer in layers for state in layer.recurrent_states.values() if state is not None]
+    return [state for state in states if state.is_floating_point()]
 
 
 def _through_slot(loaded: Loaded, slot: Slot, reading: Reading) -> list[torch.Tensor]:

@@ -76,6 +76,7 @@ class Layer:
 
     @property
     def kind(self) -> Kind:
+        """What the layer keeps, as one word."""
         if self.keys is None:
             return Kind.RECURRENT if self.states else Kind.NONE
         if self.states:

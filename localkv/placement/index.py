@@ -87,6 +87,7 @@ class Entry:
         return self.known_warmth or stored(self.row.used, now)
 
     def candidate(self) -> Candidate:
+        """The record as plans see it."""
         row = self.row
         return Candidate(
             row.name, row.kind, row.parent, row.lookup, row.position, row.n_bytes, row.fingerprint, self.tier, self.used

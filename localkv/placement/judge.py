@@ -3,7 +3,8 @@
 Torch-free; decides nothing itself (policy.py) and moves nothing. Thread: the control thread.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from localkv.kv.layout import Layout
@@ -65,6 +66,29 @@ class Judge:
         """As a resident of the store."""
         worth = saved_by_ssd(entry.row, self.layout, self.rates)
         return self._resident(entry, now, entry.row.file_bytes, worth, held=entry.holds > 0 or entry.is_read)
+
+    def all_on_ssd(self, entries: Sequence[Entry]) -> list[Resident]:
+        """Each as a resident of the store."""
+        now = time.time()
+        return [self.on_ssd(entry, now) for entry in entries]
+
+    def coldest(self, entries: Sequence[Entry], n_bytes: int) -> list[Entry]:
+        """The coldest ordinary ones of them that add up to `n_bytes`, without those that one of the others needs."""
+        pace, now = self.habit.pace, time.time()
+        ordered = sorted(entries, key=lambda entry: entry.warmth(now).at(pace) if entry.known_warmth else entry.row.used)
+        cold: dict[str, Entry] = {}
+        for entry in ordered:
+            if n_bytes <= 0:
+                break
+            if not (entry.holds or entry.is_read or entry.row.name in self.open_names or entry.row.name in self.kept_names):
+                cold[entry.row.name] = entry
+                n_bytes -= entry.row.file_bytes
+        others = [entry for entry in ordered if entry.row.name not in cold]
+        for other in others:
+            parent = other.row.parent
+            while (needed := cold.pop(parent, None)) is not None:
+                parent = needed.row.parent
+        return list(cold.values())
 
     def stranger(self, cold: Cold) -> Resident:
         """A record of another model, of which only the catalogue is known: taken for as dear per byte as a block of ours."""

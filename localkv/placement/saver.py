@@ -14,7 +14,6 @@ The newest checkpoint of a conversation replaces its predecessor on SSD, in the 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from localkv.errors import LocalKVError, NoSpace, StoreError
 from localkv.events import EventLog, Reason
@@ -41,6 +40,10 @@ HEADER_BYTES = 8192
 
 STRANGERS = 256
 """Records of other identities that are considered at once when some must go."""
+
+
+LOOK_AT_ALL = 5000
+"""Of more records than this only the coldest are valued when some must go: valuing 100,000 takes more than a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +274,14 @@ class Saver:
     def _choose(self, report: Report, excess: int, newcomer: Order | None = None) -> list[Resident]:
         if excess <= 0:
             return []
-        now, judge = time.time(), self._judge
-        own = [judge.on_ssd(entry, now) for entry in self._index.entries.values() if entry.saving is Saving.SAVED]
+        judge = self._judge
+        saved = [entry for entry in self._index.entries.values() if entry.saving is Saving.SAVED]
         others = [judge.stranger(cold) for cold in report.strangers if (cold.identity, cold.name) not in self._leaving]
-        return victims([*own, *others], excess, judge.half_life, newcomer)
+        cold = judge.coldest(saved, 2 * excess) if len(saved) > LOOK_AT_ALL else saved
+        chosen = victims([*judge.all_on_ssd(cold), *others], excess, judge.half_life, newcomer)
+        if len(cold) < len(saved) and sum(resident.n_bytes for resident in chosen) < excess:
+            chosen = victims([*judge.all_on_ssd(saved), *others], excess, judge.half_life, newcomer)
+        return chosen
 
     def _evict(self, chosen: Sequence[Resident], reason: str) -> None:
         for resident in chosen:
@@ -333,6 +340,8 @@ class Saver:
 
 def carry_out(job: Job, store: Store, limits: SsdLimits, high: float) -> Report:
     """Do `job`; new records only within budget and floor. Writing thread. Raises StoreError."""
+    if not store.root.is_dir():
+        store.prepare()  # the cache directory may be deleted at any time
     found = _read_rows(store) if job.reads_rows else None
     for name, reason in job.bad:
         store.quarantine(name, reason)

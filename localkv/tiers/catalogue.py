@@ -153,6 +153,7 @@ class Catalogue:
         return dict(self._read(lambda db: _checked(db.execute(query, (identity,)).fetchall(), list[tuple[str, str]])))
 
     def identities(self) -> list[str]:
+        """Those that have records."""
         found = self._read(
             lambda db: _checked(db.execute("SELECT DISTINCT identity FROM records").fetchall(), list[tuple[Digest]])
         )

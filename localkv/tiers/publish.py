@@ -147,11 +147,15 @@ class Publisher:
 
 
 def free_bytes(files: Files, directory: Path) -> int:
-    """Space left on the disk of `directory`; 0 if it cannot be told."""
-    try:
-        return files.free_bytes(directory)
-    except OSError:
-        return 0
+    """Space left on the disk of `directory`, which may have been deleted; 0 if it cannot be told."""
+    for place in (directory, *directory.parents):
+        try:
+            return files.free_bytes(place)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return 0
+    return 0
 
 
 def unlink_all(files: Files, events: EventLog, paths: Sequence[Path]) -> None:

@@ -158,6 +158,7 @@ class Transfers:
             self._paused = True
 
     def resume_saves(self) -> None:
+        """Saves may begin again."""
         with self._changed:
             self._paused = False
             self._changed.notify_all()

@@ -53,14 +53,22 @@ class Ink:
 
 @contextlib.contextmanager
 def first_frame(
-    home: Home, config: Config, *, theme: str | None = None, session: str | None = None, stream: TextIO | None = None
+    home: Home,
+    config: Config,
+    *,
+    theme: str | None = None,
+    session: str | None = None,
+    resume: bool = False,
+    stream: TextIO | None = None,
 ) -> Iterator[bool]:
     """Draw the list at once, then run the body, which starts the chat; gives whether anything was drawn.
+
+    The chat will open `session`, or with `resume` the conversation that was used last.
 
     Afterwards the terminal behaves as before. If the body fails before the chat was there, it is back on its main screen.
     """
     stream = stream or sys.stdout
-    frame = _frame(home, config, theme or config.chat.theme, session, stream)
+    frame = _frame(home, config, theme or config.chat.theme, session, stream, resume=resume)
     if not frame:
         yield False
         return
@@ -116,7 +124,7 @@ def _side(conversations: Sequence[Conversation], rows: int, now: float, ink: Ink
     return [*lines, *[" " * LIST_CELLS] * (rows - len(lines))]
 
 
-def _frame(home: Home, config: Config, theme: str, session: str | None, stream: TextIO) -> str:
+def _frame(home: Home, config: Config, theme: str, session: str | None, stream: TextIO, *, resume: bool = False) -> str:
     """Everything that is written, or nothing."""
     try:
         size = os.get_terminal_size(stream.fileno())
@@ -130,7 +138,8 @@ def _frame(home: Home, config: Config, theme: str, session: str | None, stream: 
     except (OSError, ValueError, LocalKVError):
         return ""  # the chat meets the same and says it
     glyphs = choose_glyphs(os.environ, stream.encoding or "")
-    title = next((one_line(each.title) for each in conversations if each.name == session), "") or UNTITLED
+    opened = conversations[:1] if resume else [each for each in conversations if each.name == session]
+    title = next((one_line(each.title) for each in opened), "") or UNTITLED
     ink = _ink(home, theme)
     rows = picture(conversations, (size.columns, size.lines), time.time(), ink, glyphs, title=title, panel=config.chat.panel)
     return ENTER + "".join(f"\x1b[{y};1H{row}" for y, row in enumerate(rows, 1))

@@ -34,9 +34,10 @@ def root(tmp_path):
     return tmp_path / "store"
 
 
-@pytest.fixture
-def engine(root):
-    """Makes engines on the store; they are closed at the end."""
+@pytest.fixture(params=[5000, 0], ids=["all", "coldest"])
+def engine(root, request, monkeypatch):
+    """Makes engines on the store; they are closed at the end. Whoever leaves is chosen from all records, or from the coldest."""
+    monkeypatch.setattr(module, "LOOK_AT_ALL", request.param)
     made = []
 
     def make(limits=PLENTY, files=None, places=64, identity=IDENTITY, policy=None, store=RecordsOnly):

@@ -79,6 +79,7 @@ class Player:
 
     @property
     def opened(self) -> Opened:
+        """The model that is open."""
         opened = self.runtime.opened
         assert opened is not None
         return opened
