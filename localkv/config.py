@@ -26,7 +26,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """What all sections share: frozen, and unknown keys are errors."""
 
 
-class ModelSection(Section):
+class ModelSection(Section, frozen=True):
     """[model]: which model answers, and how its weights are held."""
 
     name: str = "starter"
@@ -39,7 +39,7 @@ class ModelSection(Section):
     """Run Python code that a model folder brings along. Only for models you trust as you trust programs."""
 
 
-class SamplingSection(Section):
+class SamplingSection(Section, frozen=True):
     """[sampling]: how tokens are drawn. Remembered per conversation."""
 
     temperature: Annotated[float, msgspec.Meta(ge=0.0, le=5.0)] = 0.7
@@ -60,7 +60,7 @@ class SamplingSection(Section):
     """Strings that end an answer; they are not part of it."""
 
 
-class EngineSection(Section):
+class EngineSection(Section, frozen=True):
     """[engine]: where and how the model runs."""
 
     device: Annotated[str, msgspec.Meta(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$")] = "auto"
@@ -77,7 +77,7 @@ class EngineSection(Section):
     """How long the engine stays after the last face has left."""
 
 
-class MemorySection(Section):
+class MemorySection(Section, frozen=True):
     """[memory]: how much each tier may take. Sizes are text: "8 GiB", "512 MiB"; "auto" measures."""
 
     ram_pool: str = "auto"
@@ -96,7 +96,7 @@ class MemorySection(Section):
     """After so long without use a conversation is half as likely to be opened again. A twelfth of it where habits change fast."""
 
 
-class ChatSection(Section):
+class ChatSection(Section, frozen=True):
     """[chat]: conversations and their screen."""
 
     system: str = ""
@@ -107,7 +107,7 @@ class ChatSection(Section):
     """Show the cache panel when there is room."""
 
 
-class Config(Section):
+class Config(Section, frozen=True):
     """The whole of config.toml."""
 
     model: ModelSection = ModelSection()

@@ -71,7 +71,7 @@ class EventLog:
         try:
             if file.exists() and file.stat().st_size + len(line) > self._max_bytes:
                 file.replace(file.with_suffix(".1.jsonl"))
-            with open(file, "ab", opener=_private) as stream:  # noqa: PTH123 - Path.open takes no opener
+            with open(file, "ab", opener=_private) as stream:
                 stream.write(line)
             self.write_error = ""
         except OSError as error:

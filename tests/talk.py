@@ -39,7 +39,12 @@ class Story:
     replies: list[AnyReply] = field(default_factory=list)
 
     def ask(
-        self, runtime: Runtime, text: str, n: int = 12, model: ModelSection | None = None, cancel: threading.Event | None = None
+        self,
+        runtime: Runtime,
+        text: str,
+        n: int = 12,
+        model: ModelSection | None = None,
+        cancel: threading.Event | None = None,
     ) -> Done:
         """Ask, and keep question, answer and head."""
         lines = (*self.lines, Line(role="user", text=text))

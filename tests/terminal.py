@@ -19,7 +19,10 @@ import pyte
 PATIENCE_SECONDS = 240.0
 """The machine may be busy; a test waits for what it expects and no longer."""
 
-_UNKNOWN = re.compile(rb"\x1b\[[<>=?][0-9;:]*[a-zA-Z]|\x1b\[[0-9;]*\$p|\x1b\[[0-9;]*\x20q|\x1bP.*?\x1b\\|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)", re.DOTALL)
+_UNKNOWN = re.compile(
+    rb"\x1b\[[<>=?][0-9;:]*[a-zA-Z]|\x1b\[[0-9;]*\$p|\x1b\[[0-9;]*\x20q|\x1bP.*?\x1b\\|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)",
+    re.DOTALL,
+)
 """Sequences that pyte would print instead of ignoring them: modes, queries, titles."""
 
 

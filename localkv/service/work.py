@@ -285,7 +285,7 @@ class Work:
         except LocalKVError as error:
             _log.info("%s: %s: %s", what, type(error).__name__, error)
             return Trouble(type(error).__name__, str(error))
-        except Exception as error:  # noqa: BLE001 - the root of the work thread: a bug in one request must not end the others
+        except Exception as error:  # noqa: BLE001 - thread root of the work thread: a bug in one request must not end the others
             _log.exception("%s failed", what)
             if leaves_process_unusable(error):
                 message = f"{what} failed and the engine ends ({error}); the next message starts a new one"
