@@ -21,6 +21,7 @@ from localkv.commands.stats import sections
 from localkv.commands.talk import Talk, changed_model, changed_sampling, open_talk
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConfigError, LocalKVError, UnknownConversation
+from localkv.service.caretaker import forget_through, logs_only_in
 from localkv.service.protocol import Failed, Look, Prepare, Progress, Ready, Snapshot
 from localkv.service.turn_events import Finished
 from localkv.service.turns import Turn
@@ -134,6 +135,7 @@ class PlainChat:
             "rename": self.rename,
             "delete": lambda _: self.delete(),
             "undo": lambda _: self.undo(),
+            "erase": lambda _: self.erase(),
             "retry": lambda _: self.answer(self.talk.chat.regenerate(self._stored().id)),
             "continue": lambda _: self.answer(self.talk.chat.continue_answer(self._stored().id)),
             "system": self.system,
@@ -217,6 +219,19 @@ class PlainChat:
         self.trashed.append(conversation)
         self.new("")
         self.console.note(f'[localkv] "{conversation.name}" is in the trash; /undo brings it back')
+
+    def erase(self) -> None:
+        """Remove this conversation for good and begin a new one; a person is asked first."""
+        conversation = self._stored()
+        if self.console.source.isatty():
+            answer = self.console.read(f'Remove "{conversation.name}" for good? [y/N] ') or ""
+            if answer.strip().lower() not in {"y", "yes"}:
+                return
+        logs = logs_only_in(self.talk.store, conversation.id)
+        self.talk.store.erase(conversation.id)
+        self.new("")
+        freed = forget_through(self.talk.client, logs)
+        self.console.note(f'[localkv] "{conversation.name}" is removed, with {freed.records} cached records')
 
     def undo(self) -> None:
         """Bring back the conversation that was deleted last."""

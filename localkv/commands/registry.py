@@ -28,6 +28,7 @@ COMMANDS = (
     SlashCommand("rename", "TITLE", "give this conversation another title"),
     SlashCommand("delete", "", "move this conversation to the trash; /undo brings it back"),
     SlashCommand("undo", "", "bring back what was deleted last"),
+    SlashCommand("erase", "", "remove this conversation for good, with the cached state that is its alone"),
     SlashCommand("retry", "", "answer the last question again; the old answer is kept beside it"),
     SlashCommand("continue", "", "go on with an answer that was cut or stopped"),
     SlashCommand("system", "[TEXT]", "show the system prompt, or start a new conversation with another one"),

@@ -122,20 +122,21 @@ def _translated(name: str, call: Callable[[], Any]) -> Any:
 
     Connection errors are those of whichever HTTP library this version of huggingface_hub brings (httpx, later httpx2).
     """
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
+    hub = constants.ENDPOINT  # the public one, or the mirror that this person uses
     unreachable = getattr(errors, "HTTPError", errors.HfHubHTTPError)
     again = f"run it again to continue:\n  localkv models pull {name}"
     try:
         return call()
     except errors.GatedRepoError as error:
         raise ModelGated(
-            f"{name} wants its terms accepted first: open https://huggingface.co/{name}, accept them, run `hf auth login`, then {again}"
+            f"{name} wants its terms accepted first: open {hub}/{name}, accept them, run `hf auth login`, then {again}"
         ) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError) as error:
         raise ModelMissing(
             f"the hub has no model {name}, or it is private and this login may not see it; "
-            f"look at https://huggingface.co/models?search={name.rsplit('/', 1)[-1]} or run `hf auth login`"
+            f"look at {hub}/models?search={name.rsplit('/', 1)[-1]} or run `hf auth login`"
         ) from error
     except (errors.LocalEntryNotFoundError, errors.IncompleteSnapshotError, errors.DryRunError, unreachable) as error:
         raise FetchFailed(

@@ -5,7 +5,7 @@ Torch-free. The lock of the store decides: whoever holds it is the only writer. 
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from filelock import FileLock, Timeout
 
@@ -16,13 +16,25 @@ from localkv.errors import EngineError, EngineUnavailable, PathError
 from localkv.events import EventLog
 from localkv.paths import Home
 from localkv.service.client import EngineClient
-from localkv.service.protocol import MAX_FRAME_BYTES, Failed, Forget, Forgotten, TokenLog
+from localkv.service.protocol import MAX_FRAME_BYTES, AnyReply, AnyRequest, Failed, Forget, Forgotten, TokenLog
 from localkv.tiers.upkeep import Freed, forget_on_disk
 
 ANSWER_SECONDS = 600.0
 """The engine forgets between two turns, so an answer that is being written is waited for."""
 
 _FRAME_SHARE = MAX_FRAME_BYTES // 4
+
+
+class Asking(Protocol):
+    """What forgetting needs of a client."""
+
+    def connect(self) -> None: ...
+
+    def next_request(self) -> int: ...
+
+    def send(self, request: AnyRequest) -> None: ...
+
+    def replies(self, request_id: int, timeout: float | None = None) -> Iterator[AnyReply]: ...
 
 
 @contextlib.contextmanager
@@ -72,23 +84,36 @@ def _portions(logs: Sequence[TokenLog], names: Sequence[tuple[str, str]]) -> Ite
     yield Forget(request=0, logs=tuple(batch), names=tuple(names))
 
 
+def forget_through(client: Asking, logs: Sequence[TokenLog]) -> Freed:
+    """Have the engine of `client` remove records; it is started if none runs. Raises EngineError."""
+    client.connect()
+    freed = Freed()
+    for request in _portions(logs, ()):
+        freed += _send(client, request)
+    return freed
+
+
 def _ask(home: Home, config: Config, request: Forget) -> Freed:
     client = EngineClient(home, config, spawn=_refuse)
     client.connect()
     try:
-        number = client.next_request()
-        client.send(Forget(request=number, logs=request.logs, names=request.names))
-        for reply in client.replies(number, ANSWER_SECONDS):
-            match reply:
-                case Forgotten():
-                    return Freed(reply.records, reply.n_bytes)
-                case Failed():
-                    raise EngineError(f"the engine could not remove the cached state: {reply.message}")
-                case _:
-                    continue
-        raise EngineUnavailable("the engine did not say whether it removed the cached state; run: localkv gc")
+        return _send(client, request)
     finally:
         client.close()
+
+
+def _send(client: Asking, request: Forget) -> Freed:
+    number = client.next_request()
+    client.send(Forget(request=number, logs=request.logs, names=request.names))
+    for reply in client.replies(number, ANSWER_SECONDS):
+        match reply:
+            case Forgotten():
+                return Freed(reply.records, reply.n_bytes)
+            case Failed():
+                raise EngineError(f"the engine could not remove the cached state: {reply.message}")
+            case _:
+                continue
+    raise EngineUnavailable("the engine did not say whether it removed the cached state; run: localkv gc")
 
 
 def _refuse() -> NoReturn:

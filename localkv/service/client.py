@@ -120,11 +120,13 @@ class EngineClient:
                 if link is None:
                     self._inboxes[request.request][1].put(self._died(request.request, ""))
         if link is not None:
+            posted = False
             try:
                 link.post(request)
-            except BaseException:
-                self.forget(request.request)
-                raise
+                posted = True
+            finally:
+                if not posted:
+                    self.forget(request.request)
 
     def next_reply(self, request_id: int, timeout: float | None = None) -> AnyReply | None:
         """The next reply to a request that was sent, waiting for it; None when `timeout` seconds have passed.

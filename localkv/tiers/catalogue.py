@@ -124,8 +124,12 @@ class Catalogue:
     def open(cls, path: Path, events: EventLog) -> Self:
         """The catalogue at `path`, made if it is not there, set aside and begun anew if it cannot be used."""
         catalogue = cls(path, events)
-        catalogue._read(lambda db: db)
+        catalogue.connect()
         return catalogue
+
+    def connect(self) -> None:
+        """Open the database now, and not with the first question: reads none of its rows."""
+        self._read(lambda db: db)
 
     def close(self) -> None:
         with self._lock:

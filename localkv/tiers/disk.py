@@ -66,7 +66,7 @@ class Store:
             self._files.sync_dir(self.root.parent)
         except OSError as error:
             raise StoreError(f"the store {self.root} cannot be made: {error.strerror}; check the cache directory") from error
-        self._catalogue.identities()
+        self._catalogue.connect()
 
     def close(self) -> None:
         self._catalogue.close()

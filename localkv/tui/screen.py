@@ -163,6 +163,12 @@ class ChatScreen(Panes):
     def delete(self, conversation: str) -> None:
         """Move a conversation to the trash, and say how it comes back."""
         title = one_line(self.desk.store.get(conversation).title) or UNTITLED
+        self.take_out(conversation)
+        self.say(f'"{first_line(title)}" is in the trash. u in the list or /undo brings it back.', seconds=UNDO_SECONDS)
+        self.stage.show_facts()
+
+    def take_out(self, conversation: str) -> None:
+        """Move a conversation to the trash and show its neighbour."""
         run = self.stage.runs.of(conversation)
         if run is not None:
             run.stop()
@@ -174,8 +180,6 @@ class ChatScreen(Panes):
             self.desk.open(neighbour.id)
         if was_open:
             self.stage.show_open()
-        self.say(f'"{first_line(title)}" is in the trash. u in the list or /undo brings it back.', seconds=UNDO_SECONDS)
-        self.stage.show_facts()
 
     def delete_open(self) -> None:
         """Move the open conversation to the trash."""

@@ -26,6 +26,7 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "rename": screen.rename_open,
         "delete": lambda _: screen.delete_open(),
         "undo": lambda _: screen.undo_delete(),
+        "erase": lambda _: _erase(screen),
         "retry": lambda _: screen.action_retry(),
         "continue": lambda _: screen.action_continue(),
         "system": lambda text: _system(screen, text),
@@ -67,6 +68,12 @@ def describe_sampling(sampling: SamplingSection) -> str:
     return "  ".join(f"{key} {getattr(sampling, key)}" for key in NUMBERS) + (
         f"  stop {sampling.stop}" if sampling.stop else ""
     )
+
+
+def _erase(screen: "ChatScreen") -> None:
+    from localkv.tui.erasing import ask  # what it needs is not needed for the first frame
+
+    ask(screen)
 
 
 def _set(screen: "ChatScreen", text: str) -> None:

@@ -86,6 +86,11 @@ class Stage:
         self._saving: Feed | None = None
 
     @property
+    def client(self) -> Client:
+        """The way to the engine."""
+        return self._client
+
+    @property
     def unsaved(self) -> int:
         """How many conversations would lose text if the program ended now."""
         return len(self._chat.unsaved)

@@ -98,7 +98,7 @@ def test_models_pull(home, capsys, monkeypatch, tmp_path):
     models.pull(find_setup(), "starter", as_json=True)
     assert json.loads(capsys.readouterr().out) == {"name": "starter", "path": str(home.models_dir / "starter")}
     models.pull(find_setup(), "Org/model", as_json=False)
-    home.config_file.write_text("[model]\ntrust_remote_code = true\n")
+    home.config_file.write_text('[model]\nname = "Org/model"\ntrust_remote_code = true\n')
     models.pull(find_setup(), "Org/model", as_json=False)
     assert seen == [home.models_dir, ("Org/model", False), ("Org/model", True)]
     assert "localkv chat --model Org/model" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """`localkv verify`, `gc`, `purge` and the deletion of conversations, beside an engine and without one."""
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -166,6 +167,16 @@ def test_a_removed_conversation_is_gone(talks, capsys, engine):
         head = store.path(store.by_name("open").id)[-1].head
     assert life.restore(ids, head)[0] == len(ids)
     life.end()
+
+
+def test_erase_in_the_plain_chat(talks, capsys, monkeypatch):
+    """/erase removes the open conversation for good, its cached state through the engine that serves the chat."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("/erase\n"))
+    with serving(talks, KeepingRuntime(talks)):
+        code, _, err = run(capsys, "chat", "--plain", "--session", "secret")
+    assert (code, "removed, with 3 cached records" in err) == (0, True)
+    assert b"swordfish" not in everything(talks)
+    assert len(records(talks)) == 4
 
 
 def test_emptying_the_trash(talks, capsys):

@@ -170,9 +170,6 @@ def test_the_chunk_trap_is_real_and_avoided(folder, tmp_path):
     assert found["tokens"] < 1e-4 < 1e-2 < found["chunks"]
 
 
-RWKV = {"attention_hidden_size": 64, "num_attention_heads": None, "num_key_value_heads": None}
-
-
 def test_a_state_that_no_cache_sees_is_found(tmp_path):
     """rwkv hands its state around beside the cache: it would be cached as "nothing" and be wrong; it reads everything each time."""
     make("rwkv", tmp_path / "rwkv", attention_hidden_size=64)

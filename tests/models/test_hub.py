@@ -28,7 +28,7 @@ class Response:
     status_code = 404
     headers = {}
     request = None
-    url = "https://huggingface.co/x"
+    url = "https://hub.example/x"
     text = ""
 
     def json(self):
@@ -99,7 +99,7 @@ def test_pull_fetches_only_what_is_used(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "ours", "words"),
     [
-        (errors.GatedRepoError, ModelGated, ["https://huggingface.co/Org/model", "hf auth login"]),
+        (errors.GatedRepoError, ModelGated, [f"{constants.ENDPOINT}/Org/model", "hf auth login"]),
         (errors.RepositoryNotFoundError, ModelMissing, ["Org/model", "hf auth login"]),
         (errors.RevisionNotFoundError, ModelMissing, ["Org/model"]),
         (errors.HFValidationError, ModelMissing, ["Org/model"]),

@@ -23,6 +23,7 @@ from localkv.placement.saver import SsdLimits
 from localkv.tiers.audit import audit_store
 from localkv.tiers.catalogue import CATALOGUE
 from localkv.tiers.upkeep import Upkeep
+from tests.placement.conftest import CASES
 from tests.placement.lives import PLENTY, Life
 
 TALKS = [list(range(start, start + 60)) for start in (0, 1000, 2000)]
@@ -145,24 +146,17 @@ def n_calls(tmp_path_factory):
     return files.calls
 
 
-CASES: Counter[str] = Counter()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def told(request):
-    """Say how many cases ran."""
-    yield
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and CASES:
-        said = ", ".join(f"{name}: {n}" for name, n in sorted(CASES.items()))
-        reporter.write_line(f"\nlives with a fault: {sum(CASES.values())} ({said})")
+@pytest.fixture
+def cases(request):
+    """Counted, and told at the end of the run."""
+    return request.config.stash.setdefault(CASES, Counter())
 
 
 def name_of(fault):
     return errno.errorcode[fault] if isinstance(fault, int) else fault
 
 
-def run_lives(fast_dir, fault, n_calls, *, sticky, step):
+def run_lives(fast_dir, fault, n_calls, cases, *, sticky, step):
     for k in range(1, n_calls + 1, step):
         root = fast_dir / f"{k}" / "store"
         tight = k % 3 == 0
@@ -170,23 +164,23 @@ def run_lives(fast_dir, fault, n_calls, *, sticky, step):
         assert saved or tight, f"call {k}: the tier did not come back"
         assert_sound(root, heads)
         shutil.rmtree(fast_dir / f"{k}")
-        CASES[name_of(fault)] += 1
+        cases[name_of(fault)] += 1
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
-def test_some_calls_may_fail(fast_dir, fault, n_calls):
+def test_some_calls_may_fail(fast_dir, fault, n_calls, cases):
     """Every 11th call of a life, once and from there on."""
-    run_lives(fast_dir, fault, n_calls, sticky=False, step=11)
-    run_lives(fast_dir, fault, n_calls, sticky=True, step=23)
+    run_lives(fast_dir, fault, n_calls, cases, sticky=False, step=11)
+    run_lives(fast_dir, fault, n_calls, cases, sticky=True, step=23)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("sticky", [False, True], ids=["once", "from there on"])
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
-def test_every_call_may_fail(fast_dir, fault, sticky, n_calls):
+def test_every_call_may_fail(fast_dir, fault, sticky, n_calls, cases):
     """Every single call of a life."""
-    run_lives(fast_dir, fault, n_calls, sticky=sticky, step=1)
+    run_lives(fast_dir, fault, n_calls, cases, sticky=sticky, step=1)
 
 
 # ---- the catalogue ----

@@ -327,3 +327,19 @@ def test_without_a_store_everything_stays_in_ram():
     assert life.restore([39] * SIZE, heads[39])[0] == SIZE
     assert plan_for(life, [0] * SIZE, heads[0]).lost == ((Reason.NO_ROOM, SIZE),)
     assert not life.end(1.0)
+
+
+def test_a_state_that_a_turn_needs_is_not_replaced_under_it(root):
+    """Its successor is saved while a turn holds it: it goes only after the turn has let go."""
+    life = Life(root)
+    ids = list(range(20))
+    head = life.admit(ids)
+    assert life.keeper.flush(10)
+    life.keeper.shed()
+    plan = plan_for(life, ids, head)
+    with life.keeper.hold(plan):
+        life.admit([*ids, 50], replaces=head.name)
+        assert life.keeper.flush(10)
+        assert [piece.name for piece, _ in life.keeper.bring(plan)][-1] == head.name
+    assert life.end()
+    assert not list(root.rglob(f"{head.name}.safetensors"))

@@ -273,3 +273,19 @@ def test_shedding_leaves_what_is_not_saved(engine):
         assert life.keeper.shed() == 0
     assert life.keeper.flush(30)
     assert life.keeper.shed() == 6
+
+
+def test_an_arena_of_blocks_is_emptied_for_a_state(engine):
+    """Memory that only ever held blocks serves states when they are wanted: the arena that is dearest to nobody is emptied."""
+    life = engine(places=4, layout=STATEFUL, policy=Policy(high=1.0, low=1.0))
+    parent = root_name(IDENTITY)
+    for i in range(life.pool.limit_bytes // STATEFUL.block_bytes + 4):
+        payload = i.to_bytes(2, "little") * (STATEFUL.block_bytes // 2)
+        record = describe("block", parent, pack_ids([i] * SIZE), (i + 1) * SIZE, "print", payload)
+        parent = _keep(life, "block", record, payload)
+    assert life.keeper.flush(30)
+    assert not life.pool.n_free("checkpoint")
+    keep_state(life, STATEFUL, 1, 0)
+    assert not [event for event in life.events.recent if event.kind == "no_room"]
+    index = life.keeper._index
+    assert life.keeper._box.ask(lambda: [entry.row.kind for entry in index.in_ram.values()]).count("checkpoint") == 1

@@ -8,6 +8,8 @@ from localkv.service.protocol import (
     Delta,
     Fallback,
     Flushed,
+    Forget,
+    Forgotten,
     Look,
     Numbers,
     Prepare,
@@ -122,6 +124,9 @@ class FakeClient:
     def replies(self, request_id, timeout=None):
         request = next(each for each in self.sent if each.request == request_id)
         if isinstance(request, Look):
+            return
+        if isinstance(request, Forget):
+            yield Forgotten(request=request_id, epoch=EPOCH, records=2, n_bytes=1)
             return
         assert isinstance(request, Prepare)
         yield Progress(request=request_id, epoch=EPOCH, phase="loading", done=1 << 30, total=2 << 30, detail="Qwen3-4B")

@@ -1,0 +1,39 @@
+"""Removing a conversation for good from the screen."""
+
+from localkv.errors import UnknownConversation
+from localkv.kv.record import pack_ids
+from localkv.service.protocol import Forget
+from tests.tui.conftest import play, text_of, until
+
+
+def test_erase_asks_and_removes_text_and_cached_state(world):
+    """Asked with the harmless answer first; then the text is gone at once and the engine is told which tokens to forget."""
+    world.talk("first", "q1", "a1", age=10)
+    world.talk("second", "q2", "a2", age=20)
+    key = world.store.by_name("first").id
+    for message in world.store.path(key):
+        world.store.set_ids(message.id, pack_ids([1, 2, 3]))
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await pilot.press(*"/erase", "enter")
+        await until(pilot, lambda: "for good" in text_of(pilot.app), "the question")
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen, "the end of the question")
+        assert world.store.get(key).trashed is None
+        await pilot.press(*"/erase", "enter")
+        await until(pilot, lambda: "for good" in text_of(pilot.app), "the question")
+        await pilot.press("y")
+        await until(pilot, lambda: any(isinstance(sent, Forget) for sent in world.client.sent), "the engine being told")
+        assert [item.title for item in screen.sessions.shown] == ["second"]
+        assert screen.desk.trashed == []
+
+    play(world.app(session="first"), scene)
+    try:
+        world.store.get(key)
+    except UnknownConversation:
+        pass
+    else:
+        raise AssertionError("it is still there")
+    (forget,) = [sent for sent in world.client.sent if isinstance(sent, Forget)]
+    assert [log.ids for log in forget.logs] == [pack_ids([1, 2, 3, 1, 2, 3])]
