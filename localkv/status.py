@@ -15,6 +15,9 @@ from localkv.units import format_bytes
 if TYPE_CHECKING:
     from localkv.opened import Opened
 
+HIDDEN = frozenset({"epoch", "identity", "pid"})
+"""Fields that belong into the log and tell a person nothing."""
+
 RECENT = 30
 """Newest events in a snapshot."""
 
@@ -60,5 +63,5 @@ def sentence(event: Event) -> str:
         return f"fallback prefill  {fields.get('tokens')} tokens  {fields.get('reason')}"
     if event.kind == "turn":
         return f"turn  {fields.get('restored_tokens')} restored  {fields.get('prefilled_tokens')} computed"
-    rest = "  ".join(f"{key}={value}" for key, value in fields.items())
-    return f"{event.kind}  {rest}"
+    rest = "  ".join(f"{key}={value}" for key, value in fields.items() if key not in HIDDEN)
+    return f"{event.kind}  {rest}".rstrip()
