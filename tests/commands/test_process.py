@@ -65,8 +65,13 @@ def test_chat_in_a_pipe_is_plain(home):
         process.stdin.write("say Hello\n")
         process.stdin.flush()
         assert process.stdout.readline() == "Hello\n"
-        out, err = process.communicate("/quit\n")
-    assert process.returncode == 0
+        process.stdin.write("/quit\n")
+        process.stdin.close()
+        # not communicate(): it reads past what readline() has buffered already
+        out, err = process.stdout.read(), process.stderr.read()
+        assert process.wait() == 0
+        process.stdout.close()
+        process.stderr.close()
     assert out == "you> "
     assert "[cache] restored" in err
 
