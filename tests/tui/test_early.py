@@ -1,5 +1,6 @@
 """The first frame: the same list where the chat draws it, and a terminal that is left as it was."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -7,6 +8,8 @@ import re
 import struct
 import sys
 import termios
+import threading
+import time
 
 import pyte
 import pytest
@@ -56,15 +59,22 @@ class Terminal:
         self.stream = os.fdopen(slave, "w", encoding="utf-8")
         self.screen = pyte.Screen(width, height)
         self.raw = b""
+        # A frame may be larger than the kernel's buffer: without a reader the writer would wait for ever.
+        threading.Thread(target=self._collect, daemon=True).start()
+
+    def _collect(self):
+        with contextlib.suppress(OSError):
+            while chunk := os.read(self.master, 1 << 16):
+                self.raw += chunk
 
     def read(self):
         """What came since the last time, on the screen."""
-        os.set_blocking(self.master, False)
-        try:
-            while chunk := os.read(self.master, 1 << 16):
-                self.raw += chunk
-        except BlockingIOError:
-            pass
+        self.stream.flush()
+        termios.tcdrain(self.stream.fileno())
+        known = -1
+        while known != len(self.raw):
+            known = len(self.raw)
+            time.sleep(0.05)
         pyte.ByteStream(self.screen).feed(self.raw)
         return "\n".join(self.screen.display)
 
