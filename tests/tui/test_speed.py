@@ -78,9 +78,9 @@ def test_a_flush_follows_what_is_new(world):
                 seconds.append(time.perf_counter() - began)
             return statistics.median(seconds)
 
-        short = await flush(names[20], 10)
-        long = await flush(names[2_000], 300)
-        assert long <= 5 * short
+        # In turns, the best of each side: what else the machine does hits both.
+        rounds = [(await flush(names[20], 10), await flush(names[2_000], 300)) for _ in range(3)]
+        assert min(long for _, long in rounds) <= 5 * min(short for short, _ in rounds)
 
     names = {n: long_talk(world, f"n{n}", n) for n in (20, 2_000)}
     play(world.app(), scene, size=(120, 36))
