@@ -24,7 +24,6 @@ class Answer:
         self._ids = list(self._before)
         for token in self._before:
             self.stream.push(token)
-        self.old_text = self.stream.text
 
     def push(self, token: int) -> str:
         """The text that `token` makes safe to show."""

@@ -9,7 +9,7 @@ Invariant: the workspace's state is the state after feeding `ids`, whatever rout
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -18,20 +18,6 @@ from transformers.cache_utils import Cache
 from localkv.engine.slot import Slot
 from localkv.kv.layout import Layout
 from localkv.kv.record import Record, RecordKind, describe, empty_block, pack_ids
-
-
-class Workspace(Protocol):
-    """Where a model keeps its state while it runs."""
-
-    @property
-    def cache(self) -> Cache | None:
-        """What transformers is handed; None: nothing, and each forward is handed all tokens instead."""
-
-    def reset(self) -> None:
-        """Start at token 0."""
-
-    def move_to(self, position: int) -> None:
-        """The state at `position` is in place."""
 
 
 class Transient:
