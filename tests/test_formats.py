@@ -39,12 +39,17 @@ def test_conversations_of_every_format_are_all_there(old):
     answer = store.siblings(cut.id)[0]
     assert (answer.text, answer.state, answer.head.tokens) == ("State. \U0001f642", "complete", 32)
     assert answer.head.name == chain(2)[1][0].name
+    assert (first.tags, first.archived, first.queue) == ((), None, ())
+    assert {hit.message for hit in store.search("kv cach")} == {question.id}, "what was said before is found by its words"
+    assert [hit.message for hit in store.search("half ans")] == [cut.id], "also what was cut"
+    was_private = store.by_name("trashed").private
     store.ask(first.id, answer.id, "and now?")
     store.close()
     assert audit_conversations(old / "conversations.db").flaws == []
     copies = [look(path, len(MIGRATIONS)) for path in list_backups(old / "backups", old / "conversations.db")]
     assert copies, "the schema has changed since, so there is a copy of what was there before"
     assert all((copy.conversations, copy.messages, copy.problem) == (2, 4, "") for copy in copies)
+    assert was_private == (copies[-1].schema > 1), "what was private stays private"
 
 
 def test_records_of_every_format_are_read_back(old):

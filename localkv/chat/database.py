@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from localkv.chat.backups import refuse_to_begin_anew, way_back
-from localkv.chat.migrations import MIGRATIONS, Migration, migrate, schema_version
+from localkv.chat.migrations import MIGRATIONS, Migration, Progress, migrate, schema_version, silent
 from localkv.errors import ConversationError, NotWritable
 from localkv.paths import PRIVATE_FILE
 
@@ -45,7 +45,12 @@ class Database:
 
     @classmethod
     def open(
-        cls, path: Path, backups: Path, migrations: Sequence[Migration] = MIGRATIONS, busy_seconds: float = BUSY_SECONDS
+        cls,
+        path: Path,
+        backups: Path,
+        migrations: Sequence[Migration] = MIGRATIONS,
+        busy_seconds: float = BUSY_SECONDS,
+        progress: Progress = silent,
     ) -> "Database":
         """The database at `path`, made (0600) if missing, its schema brought up to date.
 
@@ -59,7 +64,7 @@ class Database:
             undo.callback(connection.close)
             schema_version(connection, path, migrations)
             _make_durable(connection, busy_seconds)
-            migrate(connection, path, backups, migrations)
+            migrate(connection, path, backups, migrations, progress)
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")  # what is erased is gone from the file as well
             undo.pop_all()

@@ -6,7 +6,7 @@ taken while the write lock is held, so it is exactly the database that the migra
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,20 @@ class Migration:
 
     title: str
     statements: tuple[str, ...]
+    filling: str = ""
+    """Run for all messages, a range of `seq` at a time, after the statements: what takes long shows how far it is."""
+
+
+Progress = Callable[[str, int, int], None]
+"""Gets the title of a migration, and how many of how many messages are done."""
+
+_RANGE = 2000
+"""Messages filled between two reports: some 80 ms."""
+
+
+def silent(title: str, done: int, total: int) -> None:
+    """A Progress that nobody sees."""
+    del title, done, total
 
 
 MIGRATIONS: tuple[Migration, ...] = (
@@ -72,11 +86,55 @@ MIGRATIONS: tuple[Migration, ...] = (
         "private conversations",
         ("ALTER TABLE conversations ADD COLUMN private INTEGER NOT NULL DEFAULT 0",),
     ),
+    Migration(
+        "tags, the archive and waiting messages",
+        (
+            "ALTER TABLE conversations ADD COLUMN tags TEXT NOT NULL DEFAULT '[]'",  # JSON list of texts
+            "ALTER TABLE conversations ADD COLUMN archived REAL",
+            "ALTER TABLE conversations ADD COLUMN queue TEXT NOT NULL DEFAULT '[]'",  # JSON list of texts
+        ),
+    ),
+    # The index has no text of its own: it reads `spoken`. What is streamed changes every second and is indexed when it
+    # ends. A table that forgets by itself (contentless_delete) needs SQLite 3.43.
+    Migration(
+        "words of all messages",
+        (
+            "CREATE VIEW spoken AS SELECT seq, text FROM messages WHERE role != 'system' AND state != 'streaming'",
+            """
+            CREATE VIRTUAL TABLE words USING fts5 (
+                text, content = 'spoken', content_rowid = 'seq', tokenize = 'unicode61 remove_diacritics 2'
+            )
+            """,
+            """
+            CREATE TRIGGER words_of_new AFTER INSERT ON messages WHEN new.role != 'system' AND new.state != 'streaming'
+            BEGIN INSERT INTO words (rowid, text) VALUES (new.seq, new.text); END
+            """,
+            """
+            CREATE TRIGGER words_of_old AFTER DELETE ON messages WHEN old.role != 'system' AND old.state != 'streaming'
+            BEGIN INSERT INTO words (words, rowid, text) VALUES ('delete', old.seq, old.text); END
+            """,
+            """
+            CREATE TRIGGER words_before_change AFTER UPDATE OF text, state, role ON messages
+            WHEN old.role != 'system' AND old.state != 'streaming'
+            BEGIN INSERT INTO words (words, rowid, text) VALUES ('delete', old.seq, old.text); END
+            """,
+            """
+            CREATE TRIGGER words_after_change AFTER UPDATE OF text, state, role ON messages
+            WHEN new.role != 'system' AND new.state != 'streaming'
+            BEGIN INSERT INTO words (rowid, text) VALUES (new.seq, new.text); END
+            """,
+        ),
+        filling="INSERT INTO words (rowid, text) SELECT seq, text FROM spoken WHERE seq > ? AND seq <= ?",
+    ),
 )
 
 
 def migrate(
-    connection: sqlite3.Connection, database: Path, backups: Path, migrations: Sequence[Migration] = MIGRATIONS
+    connection: sqlite3.Connection,
+    database: Path,
+    backups: Path,
+    migrations: Sequence[Migration] = MIGRATIONS,
+    progress: Progress = silent,
 ) -> list[Path]:
     """Bring the schema up to date; returns the backups made on the way.
 
@@ -86,7 +144,7 @@ def migrate(
     made: list[Path] = []
     is_new = not schema_version(connection, database, migrations)  # nothing is in it that a backup could save
     while (version := schema_version(connection, database, migrations)) < len(migrations):
-        made.extend(_apply(connection, database, None if is_new else backups, migrations[version], version))
+        made.extend(_apply(connection, database, None if is_new else backups, migrations[version], version, progress))
     return made
 
 
@@ -107,7 +165,12 @@ def schema_version(connection: sqlite3.Connection, database: Path, migrations: S
 
 
 def _apply(
-    connection: sqlite3.Connection, database: Path, backups: Path | None, migration: Migration, version: int
+    connection: sqlite3.Connection,
+    database: Path,
+    backups: Path | None,
+    migration: Migration,
+    version: int,
+    progress: Progress,
 ) -> list[Path]:
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -116,6 +179,7 @@ def _apply(
         made = [_back_up_first(database, backups, version)] if backups is not None else []
         for statement in migration.statements:
             connection.execute(statement)
+        _fill(connection, migration, progress)
         if broken := connection.execute("PRAGMA foreign_key_check").fetchall():
             raise ConversationError(
                 f'{database}: the migration "{migration.title}" would break {len(broken):,} references and was undone; '
@@ -127,6 +191,15 @@ def _apply(
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _fill(connection: sqlite3.Connection, migration: Migration, progress: Progress) -> None:
+    if not migration.filling:
+        return
+    (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM messages").fetchone()
+    for done in range(0, last, _RANGE):
+        progress(migration.title, done, last)
+        connection.execute(migration.filling, (done, done + _RANGE))
 
 
 def _back_up_first(database: Path, backups: Path, version: int) -> Path:

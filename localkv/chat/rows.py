@@ -1,6 +1,6 @@
-"""Rows of conversations.db as structs, and back.
+"""Rows of conversations.db as structs, and back; one row by its id.
 
-Runs no statement. Thread: any. A row that cannot be understood is a ConversationError that names it. Settings that a newer
+Begins no transaction. Thread: any. A row that cannot be understood is a ConversationError that names it. Settings that a newer
 localkv stored and this one lacks are left out; a wrong value is an error.
 """
 
@@ -11,12 +11,12 @@ import msgspec
 
 from localkv.chat.tree import Conversation, Message
 from localkv.config import ModelSection, SamplingSection, Section
-from localkv.errors import ConversationError
+from localkv.errors import ConversationError, UnknownConversation
 from localkv.kv.record import Head
 
 SELECT_CONVERSATIONS = """
     SELECT id, name, title, model, sampling, system, created, updated, leaf, pinned, trashed, draft, n_messages,
-        private
+        private, tags, archived, queue
     FROM conversations
 """
 SELECT_MESSAGES = """
@@ -30,7 +30,8 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 def to_conversation(row: Row) -> Conversation:
     """The conversation that a row of SELECT_CONVERSATIONS holds."""
-    key, name, title, model, sampling, system, created, updated, leaf, pinned, trashed, draft, n_messages, private = row
+    key, name, title, model, sampling, system, created, updated, leaf, pinned, trashed, draft, n_messages, private, *late = row
+    tags, archived, queue = late
     return Conversation(
         id=key,
         name=name,
@@ -46,6 +47,9 @@ def to_conversation(row: Row) -> Conversation:
         draft=draft,
         n_messages=n_messages,
         private=bool(private),
+        tags=_to_texts(tags, f"the tags of conversation {name}"),
+        archived=archived,
+        queue=_to_texts(queue, f"the waiting messages of conversation {name}"),
     )
 
 
@@ -86,9 +90,49 @@ def insert_message(connection: sqlite3.Connection, message: Message, writer: str
     )  # fmt: skip
 
 
+def conversation(connection: sqlite3.Connection, key: str) -> Conversation:
+    """The conversation with this id. Raises UnknownConversation."""
+    row = connection.execute(SELECT_CONVERSATIONS + "WHERE id = ?", (key,)).fetchone()
+    if row is None:
+        raise no_conversation(key)
+    return to_conversation(row)
+
+
+def message(connection: sqlite3.Connection, key: str) -> Message:
+    """The message with this id. Raises UnknownConversation."""
+    row = connection.execute(SELECT_MESSAGES + "WHERE id = ?", (key,)).fetchone()
+    if row is None:
+        raise no_message(key)
+    return to_message(row)
+
+
+def require(connection: sqlite3.Connection, conversation: str, message: str) -> None:
+    """Return if this message is in that conversation; else raise UnknownConversation."""
+    found = connection.execute("SELECT 1 FROM messages WHERE conversation = ? AND id = ?", (conversation, message)).fetchone()
+    if found is None:
+        raise UnknownConversation(f"message {message} is not in conversation {conversation}")
+
+
+def no_conversation(key: str) -> UnknownConversation:
+    """What to raise where no conversation has this id."""
+    return UnknownConversation(f"there is no conversation with the id {key}; it may have been erased elsewhere")
+
+
+def no_message(key: str) -> UnknownConversation:
+    """What to raise where no message has this id."""
+    return UnknownConversation(f"there is no message with the id {key}; its conversation may have been erased elsewhere")
+
+
 def _to_section(stored: str, kind: type[AnySection], what: str) -> AnySection:
     try:
         raw = msgspec.json.decode(stored, type=dict[str, Any])
         return msgspec.convert({key: value for key, value in raw.items() if key in kind.__struct_fields__}, kind)
     except msgspec.MsgspecError as error:
         raise ConversationError(f"{what} is stored as {stored!r}, which cannot be used ({error})") from error
+
+
+def _to_texts(stored: str, what: str) -> tuple[str, ...]:
+    try:
+        return msgspec.json.decode(stored, type=tuple[str, ...])
+    except msgspec.MsgspecError as error:
+        raise ConversationError(f"{what} are stored as {stored!r}, which cannot be used ({error})") from error

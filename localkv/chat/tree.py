@@ -74,6 +74,12 @@ class Conversation(msgspec.Struct, frozen=True):
     """Questions and answers on all branches; the system prompt is not counted."""
     private: bool = False
     """Its cached state never reaches the disk. Decided when it begins."""
+    tags: tuple[str, ...] = ()
+    """Words that the person gave it, in the order of the alphabet, each once."""
+    archived: float | None = None
+    """When it was put away: out of the list, still found."""
+    queue: tuple[str, ...] = ()
+    """Messages that wait to be sent, the next one first."""
 
 
 def path_to(messages: Mapping[str, Message], leaf: str) -> list[Message]:

@@ -175,3 +175,31 @@ def test_a_database_of_another_program_is_refused(path, backups):
     with pytest.raises(ConversationError, match="another program"):
         ConversationStore.open(path, backups)
     assert look(path, "SELECT name FROM sqlite_master") == [("theirs",)]
+
+
+def test_a_long_migration_says_how_far_it_is(path, backups):
+    """10,000 conversations with 100,000 messages of the schema before search: each is found after, and each 2,000 are reported."""
+    old = MIGRATIONS[:-1]
+    ConversationStore.open(path, backups, migrations=old).close()
+    connection = sqlite3.connect(path)
+    connection.executemany(
+        "INSERT INTO conversations (id, name, title, model, sampling, created, updated, system)"
+        " VALUES (?, ?, '', '{}', '{}', 0, 0, '')",
+        ((f"c{n}", f"talk {n}") for n in range(10_000)),
+    )
+    connection.executemany(
+        "INSERT INTO messages (id, conversation, role, state, created, text, ids) VALUES (?, ?, 'user', ?, 0, ?, x'')",
+        ((f"m{n}", f"c{n // 10}", "streaming" if n == 7 else "complete", f"said {n}") for n in range(100_000)),
+    )
+    connection.commit()
+    connection.close()
+    seen = []
+    store = ConversationStore.open(path, backups, progress=lambda title, done, total: seen.append((title, done, total)))
+    assert seen == [("words of all messages", done, 100_000) for done in range(0, 100_000, 2000)]
+    assert [hit.message for hit in store.search('"said 99999"')] == ["m99999"]
+    assert [hit.message for hit in store.search('"said 0"')] == ["m0"]
+    assert store.search('"said 7"') == [], "what is still being written is found when it ends"
+    assert len(store.search("said", limit=200_000)) == 99_999
+    assert store.recover() == 1
+    assert [hit.message for hit in store.search('"said 7"')] == ["m7"]
+    store.close()

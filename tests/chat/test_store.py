@@ -416,6 +416,59 @@ def test_erased_text_is_gone_from_the_disk(store, tmp_path):
     assert texts(store.path(other)) == ["harmless"]
 
 
+@pytest.mark.parametrize("how", ["complete", "streamed", "stopped and continued"])
+def test_erased_words_are_gone_from_the_index(store, tmp_path, how):
+    """The index of words keeps deleted ones until it is merged; erasing merges it, so no file has them any more."""
+    keys = [create(store, f"talk {n}").id for n in range(3)]
+    for n, key in enumerate(keys):
+        question = store.ask(key, None, f"the password number {n} is swordfish" if key == keys[1] else "harmless words")
+        answer = store.begin_answer(key, question.id)
+        if how != "complete":
+            store.checkpoint_answer(answer.id, "zanzi", b"")
+        text = "zanzibar it is" if key == keys[1] else "so is this"
+        store.finish_answer(answer.id, text=text, ids=b"", state="stopped", head=None, numbers=None)
+        if how == "stopped and continued":
+            store.reopen_answer(answer.id)
+            store.finish_answer(answer.id, text=text + " now", ids=b"", state="complete", head=None, numbers=None)
+    assert [hit.conversation for hit in store.search("swordfish")] == [keys[1]]
+    store.erase(keys[1])
+    left = b"".join(file.read_bytes() for file in tmp_path.iterdir()).lower()
+    assert [word for word in (b"swordfish", b"dfish", b"zanzi", b"zibar") if word in left] == []
+    assert store.search("swordfish") == []
+    assert len(store.search("harmless")) == 2
+
+
+def test_several_are_erased_at_once_or_not_at_all(store):
+    """Emptying the trash is one transaction: an unknown id in it leaves all of them."""
+    keys = [create(store, f"talk {n}").id for n in range(3)]
+    with pytest.raises(UnknownConversation):
+        store.erase(*keys, "x")
+    assert len(store.list()) == 3
+    store.erase(*keys)
+    assert store.list() == []
+
+
+def test_tags_the_archive_and_waiting_messages_are_remembered(store, open_store):
+    """They survive the process; tags are small, sorted and unique; a lone surrogate does not lose a waiting message."""
+    key = create(store).id
+    store.set_tags(key, ["#Work", "abc", "work"])
+    store.set_archived(key, True)
+    store.set_queue(key, ["first", "then\nthis", "\ud800"])
+    known = open_store().get(key)
+    assert (known.tags, known.queue) == (("abc", "work"), ("first", "then\nthis", "\ufffd"))
+    assert known.archived is not None
+    assert [each.id for each in store.list()] == [key], "what is archived is not lost from the list of all"
+    store.set_archived(key, False)
+    assert store.get(key).archived is None
+
+
+@pytest.mark.parametrize("tag", ["", " ", "a b", "a,b", "x" * 31, "\x1b[2J", "a\nb", "\u202ex"])
+def test_unusable_tags(store, tag):
+    """A tag is one word that can be typed."""
+    with pytest.raises(UnusableName, match="tag"):
+        store.set_tags(create(store).id, [tag])
+
+
 def test_every_change_of_an_unknown_id_is_refused(store):
     """A change that reaches nothing is never taken for success."""
     for attempt in (
@@ -423,6 +476,9 @@ def test_every_change_of_an_unknown_id_is_refused(store):
         lambda: store.set_sampling("x", SAMPLING),
         lambda: store.set_pinned("x", True),
         lambda: store.set_draft("x", ""),
+        lambda: store.set_tags("x", ["a"]),
+        lambda: store.set_archived("x", True),
+        lambda: store.set_queue("x", ["a"]),
         lambda: store.set_leaf("x", None),
         lambda: store.rename("x", title="t"),
         lambda: store.trash("x"),
