@@ -7,6 +7,7 @@ Every field is documented in the string beneath it and in sample_configs/.
 
 import difflib
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -105,6 +106,8 @@ class ChatSection(Section, frozen=True):
     """A theme of themes/ or of the folder themes beside this file."""
     panel: bool = True
     """Show the cache panel when there is room."""
+    mouse: bool = True
+    """The chat hears the mouse. false: the terminal selects text itself, and all is done with keys."""
 
 
 class Config(Section, frozen=True):
@@ -115,6 +118,8 @@ class Config(Section, frozen=True):
     engine: EngineSection = EngineSection()
     memory: MemorySection = MemorySection()
     chat: ChatSection = ChatSection()
+    keys: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """[keys]: an action's id = its keys, with commas; empty for none. `localkv keys` lists the ids."""
 
 
 def load_config(file: Path) -> Config:
@@ -135,6 +140,8 @@ def load_config(file: Path) -> Config:
 def convert_config(raw: dict[str, Any], source: str) -> Config:
     """`raw` as a Config; `source` names the origin in errors. Raises ConfigError."""
     _refuse_unknown_keys(raw, source)
+    if "keys" in raw:
+        raw = {**raw, "keys": dict(_flat_keys(raw["keys"], source))}
     try:
         config = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
@@ -159,10 +166,21 @@ def _refuse_unknown_keys(raw: dict[str, Any], source: str) -> None:
             raise ConfigError(f"{source}: unknown section [{name}]{_nearest(name, list(sections))}")
         if not isinstance(body, dict):
             raise ConfigError(f"{source}: {name} = {body!r} must be a section: [{name}]")
-        known = sections[name].__struct_fields__
+        known = getattr(sections[name], "__struct_fields__", None)
         for key, value in body.items():
-            if key not in known:
+            if known is not None and key not in known:
                 raise ConfigError(f"{source}: unknown key {name}.{key} = {value!r}{_nearest(key, known)}")
+
+
+def _flat_keys(body: Mapping[str, Any], source: str, before: str = "") -> Iterator[tuple[str, str]]:
+    """The entries of [keys]: TOML reads session.new = "f9" as a table in a table; it is the id "session.new"."""
+    for key, value in body.items():
+        if isinstance(value, dict):
+            yield from _flat_keys(value, source, f"{before}{key}.")
+        elif isinstance(value, str):
+            yield f"{before}{key}", value
+        else:
+            raise ConfigError(f'{source}: keys."{before}{key}" = {value!r} must be text, such as "ctrl+x" or "f9,alt+enter"')
 
 
 def _nearest(word: str, known: list[str] | tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from localkv.chat.tree import Conversation
 from localkv.commands.output import ProgressLine, for_stream, print_sections, print_table, say_to
-from localkv.commands.registry import Call, Mistake, help_lines, message_of, parse
+from localkv.commands.registry import PLAIN_COMMANDS, Call, Mistake, help_lines, message_of, parse
 from localkv.commands.say import Output, follow
 from localkv.commands.sentences import cache_lines, progress_line, speed_line
 from localkv.commands.setup import Setup
@@ -112,13 +112,13 @@ class PlainChat:
 
     def take(self, line: str) -> None:
         """One line of the person: a message or a command. Refusals are printed."""
-        call = parse(line)
+        call = parse(line, PLAIN_COMMANDS)
         try:
             match call:
                 case Mistake():
                     self.console.note(call.message)
                 case Call():
-                    self.actions()[call.command.name](call.argument)
+                    self.actions()[call.command.slash](call.argument)
                 case None if line.strip():
                     self.answer(self.talk.chat.ask(self.ensure().id, message_of(line)))
         except LocalKVError as error:
@@ -128,7 +128,7 @@ class PlainChat:
     def actions(self) -> dict[str, Callable[[str], None]]:
         """What each command of the registry does."""
         return {
-            "help": lambda _: self.console.tell(*help_lines()),
+            "help": lambda _: self.console.tell(*help_lines(PLAIN_COMMANDS)),
             "new": self.new,
             "open": self.open,
             "list": self.show_list,

@@ -10,7 +10,11 @@ from localkv.errors import ConfigError
 from localkv.paths import resource_dir
 
 SAMPLES = ["cpu-only.toml", "laptop-8gb.toml", "desktop-24gb.toml"]
-FIELDS = [(section.name, key) for section in msgspec.structs.fields(Config) for key in section.type.__struct_fields__]
+FIELDS = [
+    (section.name, key)
+    for section in msgspec.structs.fields(Config)
+    for key in getattr(section.type, "__struct_fields__", ())  # [keys] has the ids of actions
+]
 
 
 def write(tmp_path, text):
@@ -61,6 +65,9 @@ def test_values_arrive(tmp_path):
         ("[sampling]\ntop_p = 0.0\n", ["config.toml", "sampling.top_p", "0.0"]),
         ("[sampling]\nstop = [1]\n", ["config.toml", "sampling.stop"]),
         ("[chat]\npanel = 1\n", ["config.toml", "chat.panel", "1"]),
+        ("keys = 3\n", ["config.toml", "keys", "3"]),
+        ("[keys]\nretry = 3\n", ["config.toml", 'keys."retry"', "3", "text"]),
+        ("[keys]\nsession.new = [1]\n", ["config.toml", 'keys."session.new"', "1"]),
         ("[chat\n", ["config.toml", "TOML"]),
         ("[chat]\npanel = true\npanel = false\n", ["config.toml", "TOML"]),
     ],
@@ -79,6 +86,12 @@ def test_unreadable_files(tmp_path):
         make(file)
         with pytest.raises(ConfigError, match=str(file)):
             load_config(file)
+
+
+def test_keys_of_ids_with_dots(tmp_path):
+    """With and without quotes: TOML makes tables of names with dots."""
+    text = '[keys]\nsession.new = "f9"\n"copy.answer" = "f10,f11"\nretry = ""\n'
+    assert load_config(write(tmp_path, text)).keys == {"session.new": "f9", "copy.answer": "f10,f11", "retry": ""}
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -9,7 +9,7 @@ import pytest
 
 from localkv import plain
 from localkv.chat.store import ConversationStore
-from localkv.commands.registry import COMMANDS
+from localkv.commands.registry import PLAIN_COMMANDS
 from localkv.commands.setup import find_setup
 from localkv.commands.talk import open_talk
 from localkv.errors import NotWritable, UnknownConversation
@@ -94,14 +94,14 @@ def test_every_command_of_the_registry_works(home):
     """No command is shown in help that does nothing, and none exists that help hides."""
     with open_talk(find_setup(), io.StringIO()) as talk:
         face = plain.PlainChat(talk, plain.Console(io.StringIO(), io.StringIO(), io.StringIO()), None)
-        assert set(face.actions()) == {command.name for command in COMMANDS}
+        assert set(face.actions()) == {command.slash for command in PLAIN_COMMANDS}
 
 
 def test_help_and_mistakes(home):
     """Help lists all commands; a mistyped one is answered with the nearest; "//" starts a message with a slash."""
     result = chat(home, "/help\n/hlep\n/open\n//say A\n")
-    for command in COMMANDS:
-        assert f"/{command.name}" in result.out
+    for command in PLAIN_COMMANDS:
+        assert f"/{command.slash}" in result.out
     assert "did you mean /help?" in result.err
     assert "write /open NAME" in result.err
     assert result.engine.requests[0].lines[-1].text == "/say A"

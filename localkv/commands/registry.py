@@ -1,49 +1,26 @@
-"""The commands that a person can give inside a chat, once, for plain mode, the screen's palette, and help.
+"""The slash commands of a chat: the actions that can be written as a message, read from a line and listed for help.
 
-Only names, arguments and help: what a command does is the face's. Pure.
+Names, arguments and help come from the table of actions; what a command does is the face's. Pure.
 """
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localkv.commands.actions import ACTIONS, Action
 
-@dataclass(frozen=True, slots=True)
-class SlashCommand:
-    """One command; `arguments` as shown in help, empty for none, in brackets where they may be left out."""
+COMMANDS = tuple(action for action in ACTIONS if action.slash)
+"""What can be written on the screen."""
 
-    name: str
-    arguments: str
-    help: str
-
-    @property
-    def usage(self) -> str:
-        return f"/{self.name} {self.arguments}".rstrip()
-
-
-COMMANDS = (
-    SlashCommand("help", "", "show these commands"),
-    SlashCommand("new", "[NAME]", "start a new conversation"),
-    SlashCommand("open", "NAME", "go on with another conversation"),
-    SlashCommand("list", "[WORD]", "show all conversations, or those with WORD in name or title"),
-    SlashCommand("rename", "TITLE", "give this conversation another title"),
-    SlashCommand("delete", "", "move this conversation to the trash; /undo brings it back"),
-    SlashCommand("undo", "", "bring back what was deleted last"),
-    SlashCommand("erase", "", "remove this conversation for good, with the cached state that is its alone"),
-    SlashCommand("retry", "", "answer the last question again; the old answer is kept beside it"),
-    SlashCommand("continue", "", "go on with an answer that was cut or stopped"),
-    SlashCommand("system", "[TEXT]", "show the system prompt, or start a new conversation with another one"),
-    SlashCommand("set", "[KEY VALUE]", "show or change how this conversation samples, such as: /set temperature 0.2"),
-    SlashCommand("model", "[NAME]", "show or change the model of this conversation"),
-    SlashCommand("stats", "", "show what the cache did"),
-    SlashCommand("quit", "", "save and leave"),
-)
+PLAIN_COMMANDS = tuple(action for action in COMMANDS if action.plain)
+"""What can be written in plain mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A command as given: which, and the text after its name."""
 
-    command: SlashCommand
+    command: Action
     argument: str
 
 
@@ -54,19 +31,18 @@ class Mistake:
     message: str
 
 
-def parse(line: str) -> Call | Mistake | None:
+def parse(line: str, commands: Sequence[Action] = COMMANDS) -> Call | Mistake | None:
     """The command in `line`; None if it is a message. "//" at the start stands for a message that starts with "/"."""
     if not line.startswith("/") or line.startswith("//"):
         return None
     name, _, argument = line[1:].partition(" ")
     argument = argument.strip()
-    command = next((command for command in COMMANDS if command.name == name), None)
+    command = next((command for command in commands if command.slash == name), None)
     if command is None:
-        near = difflib.get_close_matches(name, [command.name for command in COMMANDS], n=1)
-        return Mistake(f"there is no command /{name}" + (f"; did you mean /{near[0]}?" if near else "; /help shows all"))
+        return Mistake(_unknown(name, commands))
     if argument and not command.arguments:
         return Mistake(f"/{name} takes nothing after it")
-    if not argument and command.arguments and not command.arguments.startswith("["):
+    if not argument and command.needs_words:
         return Mistake(f"write {command.usage}")
     return Call(command, argument)
 
@@ -76,7 +52,23 @@ def message_of(line: str) -> str:
     return line[1:] if line.startswith("//") else line
 
 
-def help_lines() -> list[str]:
+def completions(line: str, commands: Sequence[Action] = COMMANDS) -> list[Action]:
+    """The commands that `line` may become: those whose name begins with its first word, else those that contain it."""
+    if not line.startswith("/") or line.startswith("//") or any(character.isspace() for character in line):
+        return []
+    word = line[1:]
+    begin = [command for command in commands if command.slash.startswith(word)]
+    return begin or [command for command in commands if word in command.slash]
+
+
+def help_lines(commands: Sequence[Action] = COMMANDS) -> list[str]:
     """All commands with their help, aligned."""
-    width = max(len(command.usage) for command in COMMANDS)
-    return [f"{command.usage.ljust(width)}  {command.help}" for command in COMMANDS]
+    width = max(len(command.usage) for command in commands)
+    return [f"{command.usage.ljust(width)}  {command.help}" for command in commands]
+
+
+def _unknown(name: str, commands: Sequence[Action]) -> str:
+    if any(command.slash == name for command in COMMANDS):
+        return f"/{name} needs the screen; run localkv chat in a terminal"
+    near = difflib.get_close_matches(name, [command.slash for command in commands], n=1)
+    return f"there is no command /{name}" + (f"; did you mean /{near[0]}?" if near else "; /help shows all")

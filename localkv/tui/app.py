@@ -17,6 +17,7 @@ from textual.app import App
 
 from localkv.chat.store import ConversationStore
 from localkv.commands.ends import ENDINGS, exit_within, leave_dead_terminal
+from localkv.commands.keymap import DEFAULT_KEYMAP, resolve
 from localkv.config import Config
 from localkv.paths import Home, resource_dir
 from localkv.tui.desk import Desk
@@ -64,12 +65,14 @@ class LocalKVApp(App[None], inherit_bindings=False):
         for each in themes.values():
             self.register_theme(textual_theme(each))
         self.theme = theme.name
+        keymap = resolve(config.keys) if config.keys else DEFAULT_KEYMAP
+        self._problems += keymap.notes
         desk = Desk(store, config, clock, private=private)
         if session:
             desk.open_named(session)
         self.chat_screen = ChatScreen(
             desk, chat, client, palette(theme), glyphs or choose_glyphs(os.environ, sys.stdout.encoding or ""), ticks,
-            panel=config.chat.panel,
+            panel=config.chat.panel, keymap=keymap,
         )  # fmt: skip
 
     def get_default_screen(self) -> ChatScreen:
@@ -138,7 +141,7 @@ def run(
         app = LocalKVApp(home, config, store, Turns(store, client), client, session=session, private=private)
         backup = store.begin_daily_backup(app.tell)
         app.endings = ENDINGS if os.name != "nt" else ()
-        app.run()
+        app.run(mouse=config.chat.mouse)
         client.close()
         backup.join()
         if farewell := app.chat_screen.stage.engine.farewell:

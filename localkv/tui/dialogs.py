@@ -3,7 +3,6 @@
 They know no store and no engine: they take words and give back an answer. Text of people is never read as markup.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -12,6 +11,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from localkv.commands.keymap import Keymap
+from localkv.commands.registry import COMMANDS
 from localkv.tui.keys import help_sections
 from localkv.tui.rows import BLANK, Row, row, spans_of, wrap
 from localkv.tui.rowsview import RowsView
@@ -124,15 +125,15 @@ class Help(Dialog[None]):
         Binding("pagedown,space", "scroll(10)", "page down", show=False),
     ]
 
-    def __init__(self, palette: Palette, commands: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, palette: Palette, keymap: Keymap) -> None:
         super().__init__()
         self._palette = palette
-        self._commands = commands
+        self._keymap = keymap
 
     def compose(self) -> ComposeResult:
         """Rows that scroll, and a hint."""
         view = RowsView(id="help")
-        view.draw(None, lambda width: help_rows(self._palette, self._commands, width))
+        view.draw(None, lambda width: help_rows(self._palette, self._keymap, width))
         with Vertical():
             yield view
             yield Static("esc closes   up and down scroll", classes="hint", markup=False)
@@ -146,10 +147,10 @@ class Help(Dialog[None]):
         self.dismiss(None)
 
 
-def help_rows(palette: Palette, commands: Sequence[tuple[str, str]], width: int) -> list[Row]:
+def help_rows(palette: Palette, keymap: Keymap, width: int) -> list[Row]:
     """All keys, then all commands, then what the marks in the list mean."""
-    sections = help_sections()
-    sections["Commands, written as a message"] = list(commands)
+    sections = help_sections(keymap)
+    sections["Commands, written as a message"] = [(command.usage, command.help) for command in COMMANDS]
     sections["Marks in the list"] = [("*", "an answer is being written"), ("+", "a new answer that you have not seen")]
     rows: list[Row] = []
     for title, lines in sections.items():

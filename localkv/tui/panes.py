@@ -14,11 +14,12 @@ from textual.events import Key
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
+from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.tui.composer import Composer
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.instruments import Instruments
 from localkv.tui.keyline import KeyLine
-from localkv.tui.keys import bindings
+from localkv.tui.keys import bindings, rebind
 from localkv.tui.layout import HEIGHTS, WIDTHS
 from localkv.tui.rowsview import RowsView
 from localkv.tui.sessions import Sessions
@@ -33,10 +34,19 @@ class Panes(Screen[None]):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
 
-    def __init__(self, palette: Palette, glyphs: Glyphs, clock: Callable[[], float], *, panel: bool) -> None:
+    def __init__(
+        self,
+        palette: Palette,
+        glyphs: Glyphs,
+        clock: Callable[[], float],
+        *,
+        panel: bool,
+        keymap: Keymap = DEFAULT_KEYMAP,
+    ) -> None:
         """`panel`: the cache panel is open where there is room."""
         classes = ["-ascii"] * glyphs.ascii + ["panel-closed"] * (not panel)
         super().__init__(classes=" ".join(classes) or None)
+        self.keymap = keymap
         self.transcript = Transcript(palette, glyphs, id="transcript")
         self.sessions = Sessions(palette, clock, glyphs, id="sessions")
         self.composer = Composer(placeholder="Write a message", id="composer")
@@ -70,6 +80,12 @@ class Panes(Screen[None]):
             with Vertical(id="right"):
                 yield self.instruments.panel
         yield self.keyline
+
+    def take_keys(self) -> None:
+        """From now on the keys are those of the keymap."""
+        if self.keymap is not DEFAULT_KEYMAP:
+            for node in (self, *self.walk_children()):
+                rebind(node, self.keymap)
 
     def show_facts(self) -> None:
         """Bring what stands around the conversation up to date."""

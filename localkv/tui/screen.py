@@ -12,6 +12,7 @@ from typing import Concatenate, ParamSpec
 from textual.timer import Timer
 from textual.widgets import TextArea
 
+from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError, UnknownConversation
 from localkv.tui.clean import one_line
 from localkv.tui.composer import Composer
@@ -59,9 +60,10 @@ class ChatScreen(Panes):
         ticks: Callable[[], float],
         *,
         panel: bool,
+        keymap: Keymap = DEFAULT_KEYMAP,
     ) -> None:
         """`ticks` is the clock that measures rates; `panel`: the cache panel is open where there is room."""
-        super().__init__(palette, glyphs, desk.clock, panel=panel)
+        super().__init__(palette, glyphs, desk.clock, panel=panel, keymap=keymap)
         self.desk = desk
         self.stage = Stage(
             desk,
@@ -71,6 +73,7 @@ class ChatScreen(Panes):
             Signals(self.say, self._begin_ticks, self.set_timer, self.call_after_refresh),
             palette,
             ticks,
+            keymap,
         )
         self._palette = palette
         self._ticking: Timer | None = None
@@ -80,6 +83,7 @@ class ChatScreen(Panes):
         """Fill the screen from the store; the engine starts after the first frame."""
         if self.has_class("-ascii"):
             use_plain_bars(self)
+        self.take_keys()
         self._ticking = self.set_interval(1 / TICKS_PER_SECOND, self._tick, pause=True)
         self.stage.show_list()
         self.stage.show_open()
@@ -281,6 +285,19 @@ class ChatScreen(Panes):
 
     # Keys
 
+    @refusing
+    def action_slash(self, name: str) -> None:
+        """Do a slash command; if it needs words, begin to write it."""
+        from localkv.commands.registry import Call, parse
+        from localkv.tui import slash
+
+        call = parse(f"/{name}")
+        if isinstance(call, Call):
+            slash.perform(self, call)
+            return
+        self.composer.insert(f"/{name} ", (0, 0))
+        self.composer.focus()
+
     def action_cancel(self) -> None:
         """Close what is open, else stop the answer, else go to the composer."""
         if self.filter.has_class("-open") and self.focused in {self.filter, self.sessions}:
@@ -343,10 +360,9 @@ class ChatScreen(Panes):
 
     def action_help(self) -> None:
         """All keys and commands."""
-        from localkv.tui import slash
         from localkv.tui.dialogs import Help
 
-        self.app.push_screen(Help(self._palette, slash.command_help()))
+        self.app.push_screen(Help(self._palette, self.keymap))
 
     def end(self) -> None:
         """Leave without asking: nobody is there to answer. The second time at once."""

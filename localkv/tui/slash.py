@@ -1,4 +1,7 @@
-"""Commands written as messages, done on the chat screen. Names and help are commands.registry's; here is what each does."""
+"""Commands written as messages, done on the chat screen. Names and help are commands.actions'; here is what each does.
+
+A command that is not listed here does what its key does.
+"""
 
 import difflib
 from collections.abc import Callable
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from localkv.commands.registry import COMMANDS, Call
+from localkv.commands.registry import Call
 from localkv.config import ModelSection, SamplingSection, convert_config
 from localkv.errors import ConfigError
 
@@ -19,7 +22,6 @@ NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_
 def perform(screen: "ChatScreen", call: Call) -> None:
     """Do what `call` says. Raises LocalKVError."""
     actions: dict[str, Callable[[str], None]] = {
-        "help": lambda _: screen.action_help(),
         "new": screen.begin_named,
         "open": screen.open_like,
         "list": screen.filter_list,
@@ -27,24 +29,16 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "delete": lambda _: screen.delete_open(),
         "undo": lambda _: screen.undo_delete(),
         "erase": lambda _: _erase(screen),
-        "retry": lambda _: screen.action_retry(),
-        "continue": lambda _: screen.action_continue(),
         "system": lambda text: _system(screen, text),
         "set": lambda text: _set(screen, text),
         "model": lambda text: _model(screen, text),
         "stats": lambda _: screen.action_panel(),
-        "quit": lambda _: screen.action_quit(),
     }
-    action = actions.get(call.command.name)
-    if action is None:
-        screen.say(f"/{call.command.name} does nothing on this screen", "warning")
-        return
-    action(call.argument)
-
-
-def command_help() -> list[tuple[str, str]]:
-    """Commands and what they do, for F1."""
-    return [(command.usage, command.help) for command in COMMANDS]
+    action = actions.get(call.command.slash)
+    if action is not None:
+        action(call.argument)
+    else:
+        screen.call_later(screen.run_action, call.command.run)
 
 
 def changed_sampling(sampling: SamplingSection, text: str) -> SamplingSection:

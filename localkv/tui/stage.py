@@ -10,6 +10,7 @@ from typing import Literal
 
 from textual.timer import Timer
 
+from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError
 from localkv.tui.clean import one_line
 from localkv.tui.composer import Composer
@@ -70,8 +71,10 @@ class Stage:
         signals: Signals,
         palette: Palette,
         clock: Callable[[], float],
+        keymap: Keymap = DEFAULT_KEYMAP,
     ) -> None:
         """`clock` measures rates."""
+        self._keymap = keymap
         self.desk = desk
         self.runs = Runs()
         self.engine = Engine(client)
@@ -138,8 +141,8 @@ class Stage:
         self._widgets.instruments.show(self._facts(), self._palette)
 
     def _show_welcome(self) -> None:
-        palette, system = self._palette, self.desk.system
-        self._widgets.transcript.set_welcome(lambda width: welcome_rows(palette, width, system))
+        palette, system, keymap = self._palette, self.desk.system, self._keymap
+        self._widgets.transcript.set_welcome(lambda width: welcome_rows(palette, width, system, keymap))
 
     def _show_badges(self) -> None:
         badges = dict.fromkeys(self._unread, UNREAD)

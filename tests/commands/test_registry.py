@@ -9,7 +9,7 @@ from localkv.commands.registry import COMMANDS, Call, Mistake, help_lines, messa
 
 def test_names_are_unique_and_simple():
     """A name is one lower-case word, once."""
-    names = [command.name for command in COMMANDS]
+    names = [command.slash for command in COMMANDS]
     assert len(set(names)) == len(names)
     assert all(name.isalpha() and name.islower() for name in names)
 
@@ -27,7 +27,7 @@ def test_parse(line, name, argument):
     """Name and argument, without the spaces around."""
     call = parse(line)
     assert isinstance(call, Call)
-    assert (call.command.name, call.argument) == (name, argument)
+    assert (call.command.slash, call.argument) == (name, argument)
 
 
 @pytest.mark.parametrize(

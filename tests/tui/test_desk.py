@@ -5,7 +5,6 @@ import pytest
 from localkv.config import Config, ModelSection, SamplingSection
 from localkv.errors import ConfigError
 from localkv.tui.desk import TAIL, Desk
-from localkv.tui.keys import KEYS, help_sections
 from localkv.tui.slash import changed_sampling
 
 
@@ -80,15 +79,3 @@ def test_a_setting_is_changed_by_name():
     for bad in ("temperature 9", "temperature warm", "top_p 0", "temprature 1", "max_tokens"):
         with pytest.raises(ConfigError):
             changed_sampling(sampling, bad)
-
-
-def test_no_key_is_bound_that_terminals_cannot_tell_apart():
-    """ctrl+i, ctrl+m, ctrl+h and ctrl+[ are other keys in many terminals; ids are unique."""
-    bound = {key for each in KEYS for key in each.keys.split(",")}
-    assert not bound & {"ctrl+i", "ctrl+m", "ctrl+h", "ctrl+left_square_bracket"}
-    assert len({each.id for each in KEYS}) == len(KEYS)
-
-
-def test_help_has_every_key():
-    """What can be pressed is in F1."""
-    assert sum(len(lines) for lines in help_sections().values()) == len(KEYS)

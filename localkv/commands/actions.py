@@ -1,0 +1,115 @@
+"""All that a person can tell a chat to do, once: keys, slash commands, palette, help, footer and plain mode read this table.
+
+Only names, keys, arguments and help; what an action does is the face's. Knows no widgets. Pure. `id` is an action's name in
+the section [keys] of config.toml; it never changes.
+
+ctrl+i, ctrl+m, ctrl+h and ctrl+[ are Tab, Enter, Backspace and Esc in many terminals and so are never bound. ctrl+j is the
+newline that works everywhere. The composer keeps the readline meaning of ctrl+a, e, k, u, w. No character that can be
+written is bound where people write, with or without alt, so that input methods and dead keys compose undisturbed.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Place = Literal["anywhere", "composer", "list", "text"]
+
+LIVE: tuple[frozenset[Place], ...] = (
+    frozenset(("anywhere", "composer")),
+    frozenset(("anywhere", "list", "text")),
+    frozenset(("anywhere", "text")),
+)
+"""The places whose keys act at the same time: one set for each pane that can have the focus."""
+
+PLACES: dict[Place, str] = {
+    "composer": "Writing",
+    "anywhere": "Anywhere",
+    "list": "In the list",
+    "text": "In panes that scroll",
+}
+"""Their titles in help, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do, by key, by slash command, or both."""
+
+    id: str
+    help: str
+    keys: str = ""
+    """Keys by default, with commas; the first is the one that is shown."""
+    run: str = ""
+    """What a key and the palette run: an action of the place's widget. Empty: the slash command, if there is one."""
+    place: Place = "anywhere"
+    """Where the keys act."""
+    label: str = ""
+    """Its word in the footer; empty keeps it out of there."""
+    slash: str = ""
+    """Its name after "/"; empty for none."""
+    arguments: str = ""
+    """What comes after the name, as help shows it; in brackets where it may be left out."""
+    plain: bool = True
+    """Whether plain mode has the slash command, too."""
+
+    @property
+    def usage(self) -> str:
+        """The slash command as help shows it."""
+        return f"/{self.slash} {self.arguments}".rstrip()
+
+    @property
+    def act(self) -> str:
+        """What to run at its place; empty if its key is not to be had from outside the widget."""
+        return self.run or (f"slash('{self.slash}')" if self.slash else "")
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether the slash command means nothing alone."""
+        return bool(self.arguments) and not self.arguments.startswith("[")
+
+
+ACTIONS = (
+    Action("send", "send the message", "enter", "send", "composer", "send"),
+    Action("newline", "start a new line", "ctrl+j,shift+enter,alt+enter", "newline", "composer", "newline"),
+    Action("history", "on the first row: earlier questions; down comes back", "up", "", "composer"),
+    Action("page.up", "scroll the conversation up", "pageup", "page(-1)", "composer"),
+    Action("page.down", "scroll the conversation down", "pagedown", "page(1)", "composer"),
+    # Anywhere
+    Action("cancel", "stop the answer; else close what is open, else go to the composer", "escape", "cancel", label="stop"),
+    Action("help", "show all keys and commands", "f1", "help", label="help", slash="help"),
+    Action("quit", "save and leave", "ctrl+q", "quit", label="quit", slash="quit"),
+    Action("session.new", "start a new conversation", "ctrl+n", "new", label="new", slash="new", arguments="[NAME]"),
+    Action("session.switch", "find a conversation by its title", "ctrl+o", "find", label="find"),
+    Action("session.open", "go on with another conversation", slash="open", arguments="NAME"),
+    Action("session.list", "show all conversations, or those with WORD in name or title", slash="list", arguments="[WORD]"),
+    Action("sidebar", "show or hide the list of conversations", "ctrl+b", "sidebar", label="list"),
+    Action("panel", "show or hide the cache panel", "ctrl+t", "panel", label="cache"),
+    Action("session.rename", "give this conversation another title", "f2", "rename", slash="rename", arguments="TITLE"),
+    Action("session.next", "open the next conversation of the list", "ctrl+pagedown", "step(1)"),
+    Action("session.previous", "open the previous conversation of the list", "ctrl+pageup", "step(-1)"),
+    Action("session.delete", "move this conversation to the trash; /undo brings it back", slash="delete"),
+    Action("session.undo", "bring back what was deleted last", slash="undo"),
+    Action("session.erase", "remove this conversation for good, with the cached state that is its alone", slash="erase"),
+    Action("retry", "answer the last question again; the old answer is kept beside it", "ctrl+r", "retry", slash="retry"),
+    Action("continue", "go on with an answer that was cut or stopped", "f5", "continue", slash="continue"),
+    Action("system", "show the system prompt, or start a new conversation with another one", slash="system", arguments="[TEXT]"),
+    Action("sampling", "show or change how this conversation samples, such as: /set temperature 0.2", slash="set",
+           arguments="[KEY VALUE]"),
+    Action("model", "show or change the model of this conversation", slash="model", arguments="[NAME]"),
+    Action("stats", "show what the cache did", slash="stats"),
+    Action("copy", "copy what is selected; else stop the answer", "ctrl+c", "copy_or_stop"),
+    Action("copy.answer", "copy the newest answer", "f6", "copy_answer"),
+    Action("latest", "go to the newest text and follow it", "ctrl+l", "latest"),
+    Action("pane.next", "go to the next pane (also tab)", "f8", "next_pane"),
+    # In panes that scroll
+    Action("text.up", "one row up", "up", "scroll_up", "text"),
+    Action("text.down", "one row down", "down", "scroll_down", "text"),
+    Action("text.page.up", "one screen up", "pageup", "page_up", "text"),
+    Action("text.page.down", "one screen down", "pagedown", "page_down", "text"),
+    Action("text.home", "the beginning", "home", "scroll_home", "text"),
+    Action("text.end", "the end", "end", "scroll_end", "text"),
+    # In the list
+    Action("open", "open the conversation", "enter", "open", "list", "open"),
+    Action("filter", "show only titles with these words; esc shows all", "slash", "filter", "list", "filter"),
+    Action("rename", "rename it", "r", "rename_row", "list", "rename"),
+    Action("delete", "move it to the trash", "d,delete", "delete_row", "list", "delete"),
+    Action("undo", "bring back what was deleted last", "u,ctrl+z", "undo", "list", "undo"),
+)  # fmt: skip
