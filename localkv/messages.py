@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from localkv.config import ModelSection, SamplingSection
+from localkv.figures import Preloads, Restores, Spread, TierUse, Written
 from localkv.kv.record import Head
 
 PROTOCOL_VERSION = 1
@@ -234,21 +235,6 @@ class Failed(Reply, frozen=True, kw_only=True):
     message: str
 
 
-class TierUse(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier's bar in the panel."""
-
-    used_bytes: int = 0
-    limit_bytes: int = 0
-    records: int = 0
-    held: int = 0
-    swaps_in: int = 0
-    """Records that came into this tier from another one."""
-    swaps_out: int = 0
-    """Records that left it to make room."""
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-
 class Snapshot(Reply, frozen=True, kw_only=True):
     """Everything the panel shows, as of now. Sent about ten times a second while something moves, else on Look."""
 
@@ -270,6 +256,7 @@ class Snapshot(Reply, frozen=True, kw_only=True):
     seconds_saved: float
     """Restored tokens at the measured prefill rate, less the time restoring took."""
     written_bytes: int
+    """Of record files, since the engine started."""
     unsaved_records: int
     busy_conversation: str
     last: Numbers
@@ -277,6 +264,19 @@ class Snapshot(Reply, frozen=True, kw_only=True):
     """The newest events as sentences, newest first."""
     resume_seconds: dict[str, float] = {}
     """By name of head, for those that Look asked for: predicted seconds until the next message can be computed."""
+    fallback_prefills: dict[str, int] = {}
+    """By reason: turns that computed again what a cache should have covered. A turn may have several reasons."""
+    restores: Restores = Restores()
+    preloads: Preloads = Preloads()
+    written: Written = Written()
+    ttft_ms: Spread = Spread()
+    """From the engine receiving Submit to the first token, of all turns that drew one."""
+    tokens_per_second: Spread = Spread()
+    """Of decoding, of all turns that drew two tokens or more."""
+    kept_records: int = 0
+    """Of conversations that the person wants resident."""
+    pinned_bytes: int = 0
+    """Of the RAM tier, registered with a device for fast copies."""
 
 
 class Report(Reply, frozen=True, kw_only=True):

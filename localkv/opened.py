@@ -26,10 +26,11 @@ from localkv.kv.layout import Layout
 from localkv.kv.record import root_name
 from localkv.messages import Ready
 from localkv.paths import Home
+from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Ground
 from localkv.placement.policy import Policy, ssd_budget
-from localkv.placement.saver import SsdLimits, open_store
+from localkv.placement.saver import open_store
 from localkv.placement.warmth import HalfLives
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool, ram_budget

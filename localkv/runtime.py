@@ -160,8 +160,10 @@ class Runtime:
                     self._say(answer, "restoring", done, total, emit)
         except BadRecord as bad:
             self._events.emit("plan.again", record=bad.name[:12], reason=bad.reason)
+            self.tally.tried(failed=True)
             live.reset()
             return bad
+        self.tally.tried(failed=False)
         live.adopt(answer.prompt[: plan.resume_at], plan.names)
         return None
 

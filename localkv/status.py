@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from localkv.events import Event, EventLog
+from localkv.figures import Preloads, TierUse, Written
 from localkv.kv.record import Head
-from localkv.messages import Snapshot, TierUse
+from localkv.messages import Snapshot
 from localkv.tally import Tally
 from localkv.units import format_bytes
 
@@ -43,13 +44,21 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         prompt_tokens=tally.prompt_tokens,
         restored_tokens=tally.restored_tokens,
         seconds_saved=round(tally.seconds_saved, 3),
-        written_bytes=counts.ssd.bytes_in if counts else 0,
+        written_bytes=counts.written_bytes if counts else 0,
         unsaved_records=counts.unsaved if counts else 0,
         busy_conversation=tally.busy_conversation,
         last=tally.last,
         resume_seconds=opened.keeper.resume_seconds(heads)
         if heads and opened is not None and opened.keeper is not None
         else {},
+        fallback_prefills=dict(tally.fallback_prefills),
+        restores=tally.restores(),
+        preloads=counts.preloads if counts else Preloads(),
+        written=counts.written if counts else Written(),
+        ttft_ms=tally.ttft_ms.spread(),
+        tokens_per_second=tally.tokens_per_second.spread(),
+        kept_records=counts.kept_records if counts else 0,
+        pinned_bytes=counts.pinned_bytes if counts else 0,
         recent=tuple(sentence(event) for event in reversed([*events.recent][-RECENT:])),
     )
 

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from localkv.figures import Restores
+from localkv.flows import Flow, Histogram
 from localkv.messages import Fallback, Numbers, Source
 from localkv.placement.plan import Piece, Plan
 from localkv.placement.rates import Forecast, Rates
@@ -28,6 +30,14 @@ class Tally:
     restored_tokens: int = 0
     fallback_turns: int = 0
     fallback_tokens: Counter[str] = field(default_factory=Counter)
+    fallback_prefills: Counter[str] = field(default_factory=Counter)
+    """Turns by reason."""
+    restores_tried: int = 0
+    restores_failed: int = 0
+    restored: Flow = field(default_factory=Flow)
+    """What turns brought into the slot."""
+    ttft_ms: Histogram = field(default_factory=Histogram)
+    tokens_per_second: Histogram = field(default_factory=Histogram)
     seconds_saved: float = 0.0
     prefill_rate: float = 0.0
     """Tokens per second, a moving average."""
@@ -43,12 +53,36 @@ class Tally:
             self.fallback_turns += 1
         for fallback in numbers.fallbacks:
             self.fallback_tokens[fallback.reason] += fallback.tokens
+        self.fallback_prefills.update({fallback.reason for fallback in numbers.fallbacks})
+        self._add_times(numbers)
         if numbers.prefill_seconds > 0 and numbers.prefilled_tokens >= RATE_TOKENS:
             rate = numbers.prefilled_tokens / numbers.prefill_seconds
             self.prefill_rate = rate if not self.prefill_rate else RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.prefill_rate
         if self.prefill_rate:
             self.seconds_saved += max(0.0, numbers.restored.total / self.prefill_rate - numbers.restore_seconds)
         self.last = numbers
+
+    def _add_times(self, numbers: Numbers) -> None:
+        if numbers.restored_bytes:
+            self.restored.add(numbers.restored_bytes, numbers.restore_seconds)
+        if numbers.ttft_ms:
+            self.ttft_ms.add(numbers.ttft_ms)
+        if numbers.tokens_per_second:
+            self.tokens_per_second.add(numbers.tokens_per_second)
+
+    def tried(self, *, failed: bool) -> None:
+        """A plan that brings records into the slot was carried out, or broke off."""
+        self.restores_tried += 1
+        self.restores_failed += failed
+
+    def restores(self) -> Restores:
+        """Bringing back, in numbers."""
+        return Restores(
+            tried=self.restores_tried,
+            failed=self.restores_failed,
+            n_bytes=self.restored.n_bytes,
+            ms=self.restored.ms.spread(),
+        )
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from localkv.commands.output import print_json, print_lines, print_sections
 from localkv.commands.setup import Setup
 from localkv.errors import EngineUnavailable
 from localkv.service.client import EngineClient
-from localkv.service.protocol import Failed, Look, Snapshot, TierUse
+from localkv.service.protocol import Failed, Look, Preloads, Restores, Snapshot, Spread, TierUse
 from localkv.units import format_bytes, format_count, format_seconds
 
 _ANSWER_SECONDS = 10.0
@@ -61,18 +61,55 @@ def sections(snapshot: Snapshot) -> dict[str, Section]:
             "weights": format_bytes(snapshot.weights_bytes),
             "slot": f"{format_bytes(snapshot.slot_bytes)}, {format_count(snapshot.slot_tokens)} of {format_count(snapshot.context_tokens)} tokens",
             "unsaved records": snapshot.unsaved_records,
+            "records kept resident": snapshot.kept_records,
         },
         "tiers": {name: _tier(use) for name, use in (("vram", snapshot.vram), ("ram", snapshot.ram), ("ssd", snapshot.ssd))},
         "since it started": {
             "turns": snapshot.turns,
             "prompt tokens": snapshot.prompt_tokens,
-            "of these restored": snapshot.restored_tokens,
+            "of these restored": _share(snapshot.restored_tokens, snapshot.prompt_tokens),
             "time saved": format_seconds(snapshot.seconds_saved),
-            "written to SSD": format_bytes(snapshot.written_bytes),
+            "first token": _spread(snapshot.ttft_ms, "ms"),
+            "tokens per second": _spread(snapshot.tokens_per_second),
+            "restores": _restores(snapshot.restores),
+            "preloads": _preloads(snapshot.preloads),
             "turns with fallback": snapshot.fallback_turns,
         },
-        "computed again, tokens": dict(snapshot.fallback_tokens) or {"none": None},
+        "written to SSD": {
+            "since it started": format_bytes(snapshot.written_bytes),
+            "today": format_bytes(snapshot.written.today_bytes),
+            "in total": format_bytes(snapshot.written.total_bytes),
+        },
+        "computed again": {
+            reason: f"{format_count(tokens)} tokens in {format_count(snapshot.fallback_prefills.get(reason, 0))} turns"
+            for reason, tokens in snapshot.fallback_tokens.items()
+        } or {"none": None},
     }  # fmt: skip
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{format_count(part)} ({part / whole:.0%})" if whole else format_count(part)
+
+
+def _spread(spread: Spread, unit: str = "") -> str:
+    if not spread.count:
+        return "nothing measured yet"
+    middle, most, nearly_all = (f"{value:.3g}" for value in (spread.p50, spread.p90, spread.p99))
+    return f"{middle} {unit}".rstrip() + f" (p90 {most}, p99 {nearly_all})"
+
+
+def _restores(restores: Restores) -> str:
+    if not restores.tried:
+        return "none"
+    failed = f", {format_count(restores.failed)} broken off ({restores.failure_rate:.0%})" if restores.failed else ""
+    return f"{format_count(restores.tried)}{failed}, {format_bytes(restores.n_bytes)}, {_spread(restores.ms, 'ms')}"
+
+
+def _preloads(preloads: Preloads) -> str:
+    if not preloads.loaded:
+        return "none"
+    wasted = f"{format_count(preloads.wasted)} for nothing ({format_bytes(preloads.wasted_bytes)})"
+    return f"{format_count(preloads.loaded)} records, {format_count(preloads.hits)} used, {wasted}, {format_count(preloads.cancelled)} cancelled"
 
 
 def _tier(use: TierUse) -> str:
@@ -80,8 +117,19 @@ def _tier(use: TierUse) -> str:
         return "not used"
     return (
         f"{format_bytes(use.used_bytes)} of {format_bytes(use.limit_bytes)}, {format_count(use.records)} records "
-        f"({use.held} held), in {format_count(use.swaps_in)}, out {format_count(use.swaps_out)}"
+        f"({use.held} held){_holes(use)}{_moved('in', use.swaps_in, use.bytes_in, use.ms_in)}"
+        f"{_moved('out', use.swaps_out, use.bytes_out, use.ms_out)}"
     )
+
+
+def _holes(use: TierUse) -> str:
+    return f", {format_bytes(use.hole_bytes)} of holes" if use.hole_bytes else ""
+
+
+def _moved(way: str, count: int, n_bytes: int, ms: Spread) -> str:
+    if not count:
+        return f"; {way} 0"
+    return f"; {way} {format_count(count)}, {format_bytes(n_bytes)}, {_spread(ms, 'ms')}"
 
 
 def _document(snapshot: Snapshot) -> dict[str, object]:

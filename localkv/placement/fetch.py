@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from localkv.errors import BadRecord, Cancelled, LocalKVError
 from localkv.events import EventLog, Reason
+from localkv.flows import Flow
 from localkv.placement.index import Entry, Index
 from localkv.placement.moves import Move
 from localkv.placement.plan import Piece
@@ -66,8 +67,7 @@ class Fetch:
         self._tell = tell
         self._strike = strike
         self._readings: dict[str, _Reading] = {}
-        self.records = 0
-        self.n_bytes = 0
+        self.arrived = Flow()
 
     @property
     def is_reading(self) -> bool:
@@ -179,8 +179,7 @@ class Fetch:
             self._refuse(reading, error)
             return
         self._index.settle(entry, reading.place, piece.ids)
-        self.records += 1
-        self.n_bytes += piece.n_bytes
+        self.arrived.add(piece.n_bytes, outcome.seconds)
         Move(piece.name, "ssd", "ram", piece.n_bytes, outcome.seconds, "restore").log(self._events)
         for errand, wanted, arrival in reading.waiters:
             errand.read_bytes += piece.n_bytes

@@ -18,16 +18,18 @@ from functools import partial
 from localkv.errors import BadRecord, LocalKVError, StoreError
 from localkv.events import EventLog, Reason
 from localkv.kv.record import Head, Record, RecordKind, root_name
-from localkv.messages import TierUse, TokenLog
+from localkv.messages import TokenLog
+from localkv.placement.counts import Counts, Parts
 from localkv.placement.fetch import Errand, Fetch
 from localkv.placement.index import Entry, Saving, open_index
+from localkv.placement.jobs import SsdLimits
 from localkv.placement.judge import Judge
 from localkv.placement.mailbox import Mailbox
 from localkv.placement.plan import Ground, Piece, Plan, Question, SlotView, make_plan
 from localkv.placement.policy import Policy
 from localkv.placement.rates import Forecast, Rates, predict, predict_resume
 from localkv.placement.room import Room
-from localkv.placement.saver import Saver, SsdLimits
+from localkv.placement.saver import Saver
 from localkv.tiers.catalogue import row_of
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool, Place
@@ -206,9 +208,10 @@ class Keeper:
         if self._store is not None:
             self._store.close()
 
-    def counts(self) -> "Counts":
+    def counts(self) -> Counts:
         """Numbers for the panel, as of now."""
-        return self._box.ask(self._count)
+        parts = Parts(self._index, self._pool, self._judge, self._fetch, self.room, self.saver, self._limits)
+        return self._box.ask(parts.count)
 
     def check(self) -> None:
         """Assert the invariants of index and pool."""
@@ -352,33 +355,9 @@ class Keeper:
             self.room.trim()
         self.saver.start()
 
-    def _count(self) -> "Counts":
-        index, room, saver = self._index, self.room, self.saver
-        ram = TierUse(
-            used_bytes=self._pool.used_bytes, limit_bytes=self._pool.limit_bytes, records=len(index.in_ram),
-            held=sum(1 for entry in index.in_ram.values() if entry.holds or entry.pins),
-            swaps_in=self._fetch.records, bytes_in=self._fetch.n_bytes, swaps_out=room.evicted, bytes_out=room.evicted_bytes,
-        )  # fmt: skip
-        ssd = TierUse(
-            used_bytes=index.saved_bytes, limit_bytes=self._limits.budget_bytes, records=index.saved_records,
-            swaps_in=saver.saved_records, bytes_in=saver.saved_bytes,
-            swaps_out=saver.evicted_records, bytes_out=saver.evicted_bytes,
-        )  # fmt: skip
-        return Counts(ram, ssd, len(index.unsaved), saver.trouble)
-
     def _report(self, error: BaseException) -> None:
         kind = "control.failed" if isinstance(error, LocalKVError) else "control.bug"
         self._events.emit(kind, error=type(error).__name__, message=str(error))
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What is where, in numbers."""
-
-    ram: TierUse
-    ssd: TierUse
-    unsaved: int
-    trouble: str
 
 
 def _ignore(_: object) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localkv.events import EventLog, Reason
+from localkv.flows import Flow
 from localkv.kv.record import RecordKind
 from localkv.placement.index import Entry, Index, Saving
 from localkv.placement.judge import Judge
@@ -50,8 +51,7 @@ class Room:
         self._settling = False
         self.reads_under_way: Callable[[], bool] = lambda: False
         """Places are being filled that will be free again once they are used."""
-        self.evicted = 0
-        self.evicted_bytes = 0
+        self.left = Flow()
 
     def want(self, kind: RecordKind, n_bytes: int, give: Give) -> Wish:
         """Have `give` called with a place as soon as there is one; with None if there can't be one."""
@@ -160,13 +160,16 @@ class Room:
         return len(gone)
 
     def _leave(self, entry: Entry, reason: str) -> None:
-        self._pool.release(self._index.unsettle(entry))
-        self.evicted += 1
-        self.evicted_bytes += entry.row.n_bytes
+        self._free(entry)
         on_ssd = entry.saving is Saving.SAVED
         Move(entry.row.name, "ram", "ssd" if on_ssd else "", entry.row.n_bytes, 0.0, reason).log(self._events)
         if not on_ssd:
             self._index.remove(entry.row.name, Reason.EVICTED if entry.saving is Saving.PRIVATE else entry.why_spare)
+
+    def _free(self, entry: Entry) -> None:
+        began = time.perf_counter()
+        self._pool.release(self._index.unsettle(entry))
+        self.left.add(entry.row.n_bytes, time.perf_counter() - began)
 
     # ---- when nobody can go ----
 
@@ -181,7 +184,7 @@ class Room:
             entry = self._entry(resident)
             if entry.saving is Saving.UNSAVED and not entry.holds and not entry.pins:
                 reason = self._why_unsaved()
-                self._pool.release(self._index.unsettle(entry))
+                self._free(entry)
                 self._index.remove(entry.row.name, reason)
                 Move(entry.row.name, "ram", "", entry.row.n_bytes, 0.0, reason).log(self._events)
                 self._events.emit("give_up", record=entry.row.name[:12], bytes=entry.row.n_bytes, reason=reason)

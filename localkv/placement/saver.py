@@ -11,81 +11,32 @@ records in RAM, unsaved; it is tried again after RETRY_SECONDS or at a flush.
 The newest checkpoint of a conversation replaces its predecessor on SSD, in the commit that makes it durable.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from localkv.errors import LocalKVError, NoSpace, StoreError
 from localkv.events import EventLog, Reason
-from localkv.kv.record import Record
+from localkv.figures import Written
+from localkv.flows import Flow
 from localkv.placement.index import Entry, Index, Saving
+from localkv.placement.jobs import Job, Pair, Report, SsdLimits, carry_out, sweep_all
 from localkv.placement.judge import Judge
 from localkv.placement.moves import Move
 from localkv.placement.policy import Order, Resident, admits, victims
-from localkv.tiers.catalogue import Cold, Row
+from localkv.tiers.catalogue import Row
 from localkv.tiers.disk import Store
 from localkv.tiers.publish import SUPERSEDED
 from localkv.tiers.transfer import Lane, Outcome, Transfers
-
-Pair = tuple[str, str]
-"""(identity, name)."""
+from localkv.tiers.written import today
 
 GROUP = 4
 """Records per commit: enough to share the syncs, few enough that an exit is not kept waiting."""
 
 RETRY_SECONDS = 30.0
 
-HEADER_BYTES = 8192
-"""Reckoned for the header of a file that is not written yet."""
-
-STRANGERS = 256
-"""Records of other identities that are considered at once when some must go."""
-
-
 LOOK_AT_ALL = 5000
 """Of more records than this only the coldest are valued when some must go: valuing 100,000 takes more than a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class SsdLimits:
-    """What the store may take."""
-
-    budget_bytes: int
-    free_floor_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What the writer thread is to do, in this order."""
-
-    bad: tuple[tuple[str, str], ...] = ()
-    """(name, reason) of records whose file goes to quarantine."""
-    leaving: tuple[tuple[Pair, str], ...] = ()
-    """Records that go, each with the reason."""
-    warm: dict[str, float] = field(default_factory=dict)
-    batch: tuple[tuple[Record, memoryview], ...] = ()
-    replaces: tuple[str, ...] = ()
-    reads_rows: bool = False
-    """The catalogue could not be read before."""
-
-    @property
-    def n_bytes(self) -> int:
-        """What the new files will take."""
-        return sum(record.n_bytes + HEADER_BYTES for record, _ in self.batch)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What came of a job."""
-
-    rows: tuple[Row, ...] | None
-    """Of the new records; None if there was no room for them."""
-    used_bytes: int = 0
-    free_bytes: int = 0
-    strangers: tuple[Cold, ...] = ()
-    """Of other identities, if somebody must go."""
-    found: tuple[list[Row], dict[str, str]] | None = None
-    """Rows and tombstones, if the job was to read them."""
 
 
 class Saver:
@@ -118,10 +69,20 @@ class Saver:
         """Why the last save failed; empty when it did not."""
         self.refusal = Reason.NO_ROOM
         """The reason for a record that is lost because it can't be saved."""
-        self.saved_records = 0
-        self.saved_bytes = 0
-        self.evicted_records = 0
-        self.evicted_bytes = 0
+        self.saved = Flow()
+        self.evicted = Flow()
+        self.foreign_bytes = 0
+        """What the store holds beside the records of the index: other identities', the catalogue, the quarantine."""
+        self._written = Written()
+        self._written_day = ""
+        self._look()
+
+    def _look(self) -> None:
+        """What the store holds and was written before."""
+        if self._store is not None:
+            with contextlib.suppress(StoreError):  # the first save that succeeds tells it
+                self.foreign_bytes = self._store.used_bytes() - self._index.saved_bytes
+                self._written, self._written_day = self._store.written(time.time()), today(time.time())
 
     @property
     def possible(self) -> bool:
@@ -133,6 +94,17 @@ class Saver:
         """Nothing is being done on SSD, and nothing waits that could be."""
         waits = bool(self._index.unsaved or self._bad or self._leaving)
         return not self._busy and not (self.possible and waits)
+
+    @property
+    def written_bytes(self) -> int:
+        """Of record files, by this engine."""
+        return 0 if self._store is None else self._store.written_bytes
+
+    @property
+    def written(self) -> Written:
+        """Bytes of record files, as the last job knew them; before the first job of a day nothing was written on it."""
+        same_day = self._written_day == today(time.time())
+        return self._written if same_day else Written(total_bytes=self._written.total_bytes)
 
     def waiting(self) -> list[Entry]:
         """Unsaved records, parents before children."""
@@ -150,7 +122,7 @@ class Saver:
         """Delete what an earlier engine left half written, once. On the writing thread: nothing is half published meanwhile."""
         store, swept, self._swept_up = self._store, self._swept_up, True
         if store is not None and not swept:
-            self._transfers.submit(Lane.DELETE, 0, lambda: _sweep(store), self._swept)
+            self._transfers.submit(Lane.DELETE, 0, lambda: sweep_all(store), self._swept)
 
     def _swept(self, outcome: Outcome[None]) -> None:
         if outcome.error is not None:
@@ -230,17 +202,20 @@ class Saver:
         if outcome.value is None:
             self._failed(outcome.error)
         else:
-            self._forget_done(job)
+            self._forget_done(job, outcome.value.removal_seconds)
+            self._written, self._written_day = outcome.value.written, today(time.time())
             if outcome.value.found is not None:
                 self._index.complete(*outcome.value.found)
             self._account(job, entries, outcome.value, outcome.seconds)
         self.settled()
 
-    def _forget_done(self, job: Job) -> None:
+    def _forget_done(self, job: Job, removal_seconds: float) -> None:
         for name, _ in job.bad:
             self._bad.pop(name, None)
-        for pair, _ in job.leaving:
-            self._leaving.pop(pair, None)
+        for pair, why in job.leaving:
+            _, n_bytes = self._leaving.pop(pair, (why, 0))
+            if why == Reason.EVICTED:
+                self.evicted.add(n_bytes, removal_seconds / len(job.leaving))
         for name, when in job.warm.items():
             if self._warm.get(name) == when:
                 del self._warm[name]
@@ -251,6 +226,7 @@ class Saver:
             return
         self.trouble = ""
         self._saved(entries, report.rows, seconds / max(1, len(report.rows)))
+        self.foreign_bytes = report.used_bytes - self._index.saved_bytes
         excess = self._judge.policy.excess(report.used_bytes, self._limits.budget_bytes)
         self._evict(self._choose(report, excess), "trim")
 
@@ -285,8 +261,6 @@ class Saver:
 
     def _evict(self, chosen: Sequence[Resident], reason: str) -> None:
         for resident in chosen:
-            self.evicted_records += 1
-            self.evicted_bytes += resident.n_bytes
             Move(resident.key[1], "ssd", "", resident.n_bytes, 0.0, reason).log(self._events)
             entry = self._index.entries.get(resident.key[1]) if resident.key[0] == self._judge.identity else None
             if entry is None:
@@ -326,8 +300,7 @@ class Saver:
                 continue
             self._index.mark(entry, Saving.SAVED, row)
             self.touch([entry] if entry.warmth(now).slow > row.used else [], now)
-            self.saved_records += 1
-            self.saved_bytes += row.file_bytes
+            self.saved.add(row.file_bytes, seconds)
             Move(row.name, "ram", "ssd", row.n_bytes, seconds, "save").log(self._events)
 
     def _failed(self, error: LocalKVError | None) -> None:
@@ -336,36 +309,6 @@ class Saver:
         self._retry_at = time.monotonic() + RETRY_SECONDS
         self._tell_later(RETRY_SECONDS, lambda: _ignore(self.start()))
         self._events.emit("save.failed", error=type(error).__name__, message=self.trouble)
-
-
-def carry_out(job: Job, store: Store, limits: SsdLimits, high: float) -> Report:
-    """Do `job`; new records only within budget and floor. Writing thread. Raises StoreError."""
-    if not store.root.is_dir():
-        store.prepare()  # the cache directory may be deleted at any time
-    found = _read_rows(store) if job.reads_rows else None
-    for name, reason in job.bad:
-        store.quarantine(name, reason)
-    for reason in sorted({why for _, why in job.leaving}):
-        store.remove_any([pair for pair, why in job.leaving if why == reason], reason)
-    store.warm(job.warm)
-    used, free = store.used_bytes(), store.free_bytes()
-    fits = used + job.n_bytes <= limits.budget_bytes and free - job.n_bytes >= limits.free_floor_bytes
-    rows: tuple[Row, ...] | None = None
-    if fits or not job.batch:
-        rows = tuple(store.publish(job.batch, job.replaces)) if job.batch else ()
-        used, free = (store.used_bytes(), store.free_bytes()) if rows else (used, free)
-    crowded = rows is None or used > high * limits.budget_bytes or free < limits.free_floor_bytes
-    return Report(rows, used, free, tuple(store.coldest(STRANGERS)) if crowded else (), found)
-
-
-def _read_rows(store: Store) -> tuple[list[Row], dict[str, str]]:
-    store.prepare()
-    return store.rows(), store.tombstones()
-
-
-def _sweep(store: Store) -> None:
-    while store.sweep(age_seconds=0.0):
-        pass
 
 
 def open_store(store: Store, events: EventLog) -> str:

@@ -7,6 +7,7 @@ request that it does not know.
 import msgspec
 
 from localkv.errors import ProtocolError
+from localkv.figures import Preloads, Restores, Spread, TierUse, Written
 from localkv.messages import (
     PROTOCOL_VERSION,
     AnyReply,
@@ -41,7 +42,6 @@ from localkv.messages import (
     StopReason,
     Submit,
     Tier,
-    TierUse,
     TokenLog,
     Welcome,
 )
@@ -106,15 +106,18 @@ __all__ = [
     "Look",
     "Numbers",
     "Phase",
+    "Preloads",
     "Prepare",
     "Progress",
     "Ready",
     "Reply",
     "Report",
     "Request",
+    "Restores",
     "Role",
     "Snapshot",
     "Source",
+    "Spread",
     "Started",
     "StopReason",
     "Submit",
@@ -122,6 +125,7 @@ __all__ = [
     "TierUse",
     "TokenLog",
     "Welcome",
+    "Written",
     "decode_reply",
     "decode_request",
     "encode",

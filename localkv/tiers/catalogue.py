@@ -21,8 +21,10 @@ import msgspec
 
 from localkv.errors import NoSpace, StoreError
 from localkv.events import EventLog
+from localkv.figures import Written
 from localkv.kv.record import MAX_HEADER_BYTES, Record, RecordKind
 from localkv.paths import PRIVATE_FILE
+from localkv.tiers import written
 
 CATALOGUE = "catalogue.db"
 VERSION = 1
@@ -189,10 +191,25 @@ class Catalogue:
         )
         return self._read(lambda db: _checked(db.execute(query, (exclude, n)).fetchall(), list[Cold]))
 
+    def written(self, day: str) -> Written:
+        """Bytes of record files that were written on `day`, and ever."""
+        ((of_day, of_all),) = self._read(lambda db: _checked([written.sums(db, day)], list[tuple[Natural, Natural]]))
+        return Written(today_bytes=of_day, total_bytes=of_all)
+
     # ---- changing ----
 
-    def change(self, identity: str, add: Sequence[Row] = (), remove: Sequence[tuple[str, str]] = (), reason: str = "") -> None:
-        """In one commit: rows `add` of `identity` in, rows `remove` (identity, name) out, each leaving a tombstone."""
+    def change(
+        self,
+        identity: str,
+        add: Sequence[Row] = (),
+        remove: Sequence[tuple[str, str]] = (),
+        reason: str = "",
+        n_written: int = 0,
+    ) -> None:
+        """In one commit: rows `add` of `identity` in, rows `remove` (identity, name) out, each leaving a tombstone.
+
+        `n_written` bytes of record files are counted for today.
+        """
         now = time.time()
 
         def act(db: sqlite3.Connection) -> None:
@@ -209,6 +226,8 @@ class Catalogue:
                 "DELETE FROM tombstones WHERE id <= (SELECT id FROM tombstones ORDER BY id DESC LIMIT 1 OFFSET ?)",
                 (MAX_TOMBSTONES,),
             )
+            if n_written:
+                written.count(db, now, n_written)
 
         self._write(act)
 

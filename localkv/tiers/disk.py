@@ -18,6 +18,7 @@ from typing import Self
 
 from localkv.errors import BadRecord, StoreError
 from localkv.events import EventLog, Reason
+from localkv.figures import Written
 from localkv.files import Files
 from localkv.kv.layout import Layout
 from localkv.kv.record import Record, verify
@@ -26,6 +27,7 @@ from localkv.tiers.catalogue import CATALOGUE, Catalogue, Cold, Row
 from localkv.tiers.publish import Publisher, free_bytes, record_path, unlink_all
 from localkv.tiers.sweep import ORPHAN_SECONDS, Problem, Quarantine, Sweep, find_problems
 from localkv.tiers.upkeep import Freed, Upkeep
+from localkv.tiers.written import today
 
 __all__ = ["CATALOGUE", "Store"]
 
@@ -89,6 +91,15 @@ class Store:
     def used_bytes(self) -> int:
         """Bytes below the root, all identities: record files with a row, catalogue, quarantine."""
         return self._catalogue.record_bytes() + self._loose_bytes() + self._quarantine.used_bytes()
+
+    @property
+    def written_bytes(self) -> int:
+        """Of record files, by this store since it was opened; any thread."""
+        return self._publisher.written_bytes
+
+    def written(self, now: float) -> Written:
+        """Bytes of record files that were written on the day of `now`, and ever: by all stores below this root."""
+        return self._catalogue.written(today(now))
 
     def free_bytes(self) -> int:
         """Space left on the disk; 0 if it cannot be told."""

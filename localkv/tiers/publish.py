@@ -61,6 +61,10 @@ class Publisher:
         self._files = files
         self._catalogue = catalogue
         self._events = events
+        self.written_bytes = 0
+        """Of all files, those of failed groups among them."""
+        self._counted_bytes = 0
+        """Of these, counted in the catalogue."""
         self._known: set[Path] = set()
         """Directories whose own names this process has made durable; an earlier one may have died before it did."""
 
@@ -89,7 +93,7 @@ class Publisher:
                 self._files.make_dir(directory.parent)
                 self._files.make_dir(directory)
         for part in parts:
-            n = self._files.write_temp(part.temp, [part.header, part.payload])
+            n = self._write(part)
             if n != part.row.file_bytes:
                 raise OSError(errno.EIO, f"{n:,} of {part.row.file_bytes:,} bytes were written")
             self._files.sync(part.temp)
@@ -109,8 +113,23 @@ class Publisher:
         if not parts and not replaces:
             return
         gone = [(self._identity, name) for name in replaces]
-        self._catalogue.change(self._identity, [part.row for part in parts], gone, SUPERSEDED)
+        uncounted = self.written_bytes - self._counted_bytes
+        self._catalogue.change(self._identity, [part.row for part in parts], gone, SUPERSEDED, uncounted)
+        self._counted_bytes += uncounted
         unlink_all(self._files, self._events, [record_path(self._root, *pair) for pair in gone])
+
+    def _write(self, part: Part) -> int:
+        """The bytes written to `part`'s temporary file. Those of a write that fails count, too: they wear the disk the same."""
+        n = 0
+        try:
+            n = self._files.write_temp(part.temp, [part.header, part.payload])
+        except OSError:
+            with contextlib.suppress(OSError):  # there may be no file
+                n = self._files.size(part.temp)
+            raise
+        finally:
+            self.written_bytes += n
+        return n
 
     def _present(self, batch: Sequence[tuple[Record, memoryview]]) -> dict[str, Row]:
         """The rows of records that are on the disk already: an equal name means equal bytes."""

@@ -13,6 +13,8 @@ from localkv.commands.setup import find_setup
 from localkv.config import MemorySection
 from localkv.errors import EngineUnavailable
 from localkv.placement.policy import ssd_budget
+from localkv.service.protocol import Preloads, Restores, Spread, TierUse, Written
+from tests.service.fakes import snapshot
 
 from .engine import CountingRuntime, serving
 
@@ -166,3 +168,26 @@ def test_stats_of_a_running_engine(home, capsys):
     out = capsys.readouterr().out
     assert "0 of 100 tokens" in out
     assert "not used" in out
+
+
+def test_stats_say_every_figure(home):
+    """Each figure of the snapshot has its words: nothing that the engine counts can only be had as JSON."""
+    spread = Spread(count=4, p50=12.0, p90=40.0, p99=90.0)
+    tier = TierUse(
+        used_bytes=1 << 20, limit_bytes=1 << 30, committed_bytes=3 << 20, records=5, held=1,
+        swaps_in=7, bytes_in=7 << 20, ms_in=spread, swaps_out=2, bytes_out=2 << 20, ms_out=spread,
+    )  # fmt: skip
+    full = snapshot(
+        ram=tier, ssd=tier, turns=3, prompt_tokens=1000, restored_tokens=800, fallback_tokens={"evicted": 256},
+        fallback_prefills={"evicted": 2}, restores=Restores(tried=8, failed=2, n_bytes=9 << 20, ms=spread),
+        preloads=Preloads(loaded=9, hits=4, wasted=3, wasted_bytes=5 << 20, cancelled=1), ttft_ms=spread, tokens_per_second=spread,
+        written_bytes=11 << 20, written=Written(today_bytes=12 << 20, total_bytes=13 << 30), kept_records=6,
+    )  # fmt: skip
+    said = json.dumps(stats.sections(full))
+    for figure in (
+        "800 (80%)", "256 tokens in 2 turns", "8, 2 broken off (25%), 9.0 MiB, 12 ms (p90 40, p99 90)",
+        "9 records, 4 used, 3 for nothing (5.0 MiB), 1 cancelled", "11.0 MiB", "12.0 MiB", "13.0 GiB",
+        "1.0 MiB of 1.0 GiB, 5 records (1 held), 2.0 MiB of holes; in 7, 7.0 MiB, 12 ms (p90 40, p99 90); out 2, 2.0 MiB",
+    ):  # fmt: skip
+        assert figure in said, figure
+    assert stats.sections(snapshot())["computed again"] == {"none": None}

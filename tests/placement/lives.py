@@ -7,9 +7,10 @@ from localkv.events import EventLog
 from localkv.files import Files
 from localkv.kv.layout import Layer, Layout, Rows
 from localkv.kv.record import Head, describe, pack_ids, root_name
+from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Ground, Question, SlotView
-from localkv.placement.saver import SsdLimits, open_store
+from localkv.placement.saver import open_store
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool
 from localkv.tiers.transfer import Transfers

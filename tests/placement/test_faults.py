@@ -19,7 +19,7 @@ from localkv.events import EventLog
 from localkv.files import Files
 from localkv.kv.record import pack_ids
 from localkv.messages import TokenLog
-from localkv.placement.saver import SsdLimits
+from localkv.placement.jobs import SsdLimits
 from localkv.tiers.audit import audit_store
 from localkv.tiers.catalogue import CATALOGUE
 from localkv.tiers.upkeep import Upkeep

@@ -16,9 +16,9 @@ from localkv.errors import BadRecord
 from localkv.events import EventLog, Reason
 from localkv.files import Files
 from localkv.kv.record import Head, describe, pack_ids, root_name
+from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Question, SlotView
-from localkv.placement.saver import SsdLimits
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool
 from localkv.tiers.transfer import Transfers

@@ -9,10 +9,10 @@ from localkv.events import EventLog
 from localkv.files import Files
 from localkv.kv.record import describe, pack_ids, root_name
 from localkv.placement import saver as module
+from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Ground, Question, SlotView
 from localkv.placement.policy import Policy
-from localkv.placement.saver import SsdLimits
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool
 from localkv.tiers.transfer import Transfers

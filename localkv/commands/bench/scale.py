@@ -18,9 +18,9 @@ from localkv.events import EventLog
 from localkv.files import Files
 from localkv.kv.layout import Layer, Layout, Rows
 from localkv.kv.record import Head, describe, lookup_key, pack_ids, root_name
+from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Ground, Plan, Question, SlotView
-from localkv.placement.saver import SsdLimits
 from localkv.tiers.catalogue import CATALOGUE, Catalogue, Row, row_of
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool

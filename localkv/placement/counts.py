@@ -1,0 +1,80 @@
+"""What is where and what has moved, in numbers: read off the parts of placement, which count for themselves.
+
+Torch-free; changes nothing. Thread: the control thread, on which the parts live.
+"""
+
+from dataclasses import dataclass
+
+from localkv.figures import Preloads, TierUse, Written
+from localkv.placement.fetch import Fetch
+from localkv.placement.index import Index
+from localkv.placement.jobs import SsdLimits
+from localkv.placement.judge import Judge
+from localkv.placement.room import Room
+from localkv.placement.saver import Saver
+from localkv.tiers.host import HostPool
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """All numbers of placement, as of one moment."""
+
+    ram: TierUse
+    ssd: TierUse
+    unsaved: int
+    trouble: str
+    """Why the last save failed; empty when it did not."""
+    written_bytes: int
+    """Of record files, by this engine."""
+    written: Written
+    preloads: Preloads
+    kept_records: int
+    """Of conversations that the person wants resident."""
+    pinned_bytes: int
+    """Of RAM, registered with a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What counts."""
+
+    index: Index
+    pool: HostPool
+    judge: Judge
+    fetch: Fetch
+    room: Room
+    saver: Saver
+    limits: SsdLimits
+
+    def count(self) -> Counts:
+        """The numbers now."""
+        index, saver = self.index, self.saver
+        return Counts(
+            ram=self._ram(),
+            ssd=self._ssd(),
+            unsaved=len(index.unsaved),
+            trouble=saver.trouble,
+            written_bytes=saver.written_bytes,
+            written=saver.written,
+            preloads=Preloads(),
+            kept_records=sum(1 for name in self.judge.kept_names if name in index.entries),
+            pinned_bytes=self.pool.pinned_bytes,
+        )
+
+    def _ram(self) -> TierUse:
+        index, pool, came, left = self.index, self.pool, self.fetch.arrived, self.room.left
+        return TierUse(
+            used_bytes=pool.used_bytes, limit_bytes=pool.limit_bytes, committed_bytes=pool.committed_bytes,
+            records=len(index.in_ram), held=sum(1 for entry in index.in_ram.values() if entry.holds or entry.pins),
+            swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
+            swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(),
+        )  # fmt: skip
+
+    def _ssd(self) -> TierUse:
+        index, came, left = self.index, self.saver.saved, self.saver.evicted
+        return TierUse(
+            used_bytes=index.saved_bytes + self.saver.foreign_bytes, limit_bytes=self.limits.budget_bytes,
+            records=index.saved_records,
+            swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
+            swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(),
+        )  # fmt: skip
