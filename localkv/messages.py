@@ -19,6 +19,7 @@ Role = Literal["system", "user", "assistant"]
 StopReason = Literal["end", "stop_string", "max_tokens", "context_full", "cancelled", "failed"]
 Phase = Literal["queued", "loading", "restoring", "prefill"]
 Tier = Literal["slot", "vram", "ram", "ssd"]
+Origin = Literal["slot", "vram", "ram", "ssd", "none"]
 
 
 class Request(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -264,6 +265,8 @@ class Snapshot(Reply, frozen=True, kw_only=True):
     """The newest events as sentences, newest first."""
     resume_seconds: dict[str, float] = {}
     """By name of head, for those that Look asked for: predicted seconds until the next message can be computed."""
+    resume_tiers: dict[str, Origin] = {}
+    """By name of head, for the same ones: the farthest tier that something must come from; "none": it is computed again."""
     fallback_prefills: dict[str, int] = {}
     """By reason: turns that computed again what a cache should have covered. A turn may have several reasons."""
     restores: Restores = Restores()

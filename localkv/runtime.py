@@ -132,7 +132,7 @@ class Runtime:
                 question = without_room(question, plan, bad.name)
             plan = self._plan(answer.opened, question) if tries else _from_the_start(question, Reason.READ_ERROR)
             answer.turn.saw(plan)
-        self._owner = request.conversation
+        self._owner, self.tally.slot_head = request.conversation, ""
         self._mixed = (plan.live and self._mixed) or plan.mixes(answer.opened.ground)
         answer.turn.planned(plan)
         return plan
@@ -256,6 +256,7 @@ class Runtime:
 
     def _finish(self, answer: "Answer", ending: StopReason, head: Head | None, emit: Emit) -> None:
         request, numbers = answer.request, answer.turn.numbers()
+        self.tally.slot_head = head.name if head else ""
         self.tally.add(numbers)
         if answer.opened.keeper is not None:
             answer.opened.keeper.learn(lambda rates: learned(rates, numbers))
@@ -340,6 +341,7 @@ class Runtime:
         if keeper is not None and self._opened is not None:
             freed = keeper.forget(request.logs, request.names, FORGET_SECONDS)
             self._opened.live.reset()  # the next turn must not build on a state whose records are gone
+            self.tally.slot_head = ""
         else:
             freed = forget_on_disk(self._home.store, self._events, request)
         self._events.emit("forget", records=freed.records, bytes=freed.n_bytes)
@@ -360,7 +362,7 @@ class Runtime:
     def close(self) -> None:
         """Let go of the model. Unsaved records are lost: `flush` before."""
         if self._opened is not None:
-            opened, self._opened, self._owner = self._opened, None, ""
+            opened, self._opened, self._owner, self.tally.slot_head = self._opened, None, "", ""
             opened.close()
 
 

@@ -10,6 +10,7 @@ from localkv.events import Event, EventLog
 from localkv.figures import Preloads, TierUse, Written
 from localkv.kv.record import Head
 from localkv.messages import Snapshot
+from localkv.placement.rates import Forecast
 from localkv.tally import Tally
 from localkv.units import format_bytes
 
@@ -25,6 +26,7 @@ RECENT = 30
 
 def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch: str, heads: Sequence[Head] = ()) -> Snapshot:
     """The state of the engine as of now; zeros where no model is open."""
+    resumes = _resumes(opened, heads, tally.slot_head)
     counts = opened.keeper.counts() if opened is not None and opened.keeper is not None else None
     return Snapshot(
         request=0,
@@ -48,9 +50,8 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         unsaved_records=counts.unsaved if counts else 0,
         busy_conversation=tally.busy_conversation,
         last=tally.last,
-        resume_seconds=opened.keeper.resume_seconds(heads)
-        if heads and opened is not None and opened.keeper is not None
-        else {},
+        resume_seconds={name: forecast.total_seconds for name, forecast in resumes.items()},
+        resume_tiers={name: forecast.farthest for name, forecast in resumes.items()},
         fallback_prefills=dict(tally.fallback_prefills),
         restores=tally.restores(),
         preloads=counts.preloads if counts else Preloads(),
@@ -61,6 +62,14 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         pinned_bytes=counts.pinned_bytes if counts else 0,
         recent=tuple(sentence(event) for event in reversed([*events.recent][-RECENT:])),
     )
+
+
+def _resumes(opened: "Opened | None", heads: Sequence[Head], slot_head: str) -> dict[str, Forecast]:
+    """What coming back to the conversations that end in `heads` takes; nothing for the one that is in the slot."""
+    if not heads or opened is None or opened.keeper is None:
+        return {}
+    resumes = opened.keeper.resumes(heads)
+    return resumes | {slot_head: Forecast()} if slot_head in resumes else resumes
 
 
 def sentence(event: Event) -> str:

@@ -43,6 +43,8 @@ class Tally:
     """Tokens per second, a moving average."""
     last: Numbers = field(default_factory=Numbers)
     busy_conversation: str = ""
+    slot_head: str = ""
+    """The newest record of the conversation whose state the slot holds; empty while it is being changed."""
 
     def add(self, numbers: Numbers) -> None:
         """Count a turn that is done."""

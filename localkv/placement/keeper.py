@@ -165,10 +165,10 @@ class Keeper:
         """How long `plan` and the rest of its prompt will take, by the averages so far."""
         return predict(plan, self._box.ask(lambda: self._judge.rates))
 
-    def resume_seconds(self, heads: Sequence[Head]) -> dict[str, float]:
-        """By name of head: how long coming back to its conversation will take. Some 30 µs per 32k tokens of each."""
+    def resumes(self, heads: Sequence[Head]) -> dict[str, Forecast]:
+        """By name of head: what coming back to its conversation will take. Some 30 µs per 32k tokens of each."""
         index, ground, judge = self._index, self.ground, self._judge
-        return self._box.ask(lambda: {h.name: predict_resume(h, index, ground, judge.rates).total_seconds for h in heads})
+        return self._box.ask(lambda: {head.name: predict_resume(head, index, ground, judge.rates) for head in heads})
 
     def shed(self) -> int:
         """Let every record that is on SSD and not in use leave RAM; returns how many went."""

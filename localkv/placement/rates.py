@@ -7,6 +7,7 @@ measurement of a kind a cautious guess stands in its place, and `measured` says 
 from dataclasses import dataclass, replace
 
 from localkv.kv.record import Head
+from localkv.messages import Origin
 from localkv.placement.plan import Chains, Ground, Plan
 
 WEIGHT = 0.3
@@ -65,6 +66,8 @@ class Forecast:
     prefill_seconds: float = 0.0
     from_scratch_seconds: float = 0.0
     """What computing everything would take instead."""
+    farthest: Origin = "slot"
+    """The farthest tier that something must come from; "none": what there was must be computed again."""
 
     @property
     def restore_seconds(self) -> float:
@@ -80,7 +83,9 @@ def predict(plan: Plan, rates: Rates) -> Forecast:
     """What carrying out `plan` and computing the rest of the prompt will take."""
     from_ssd = sum(piece.n_bytes for piece in plan.pieces if piece.tier == "ssd")
     moved = sum(piece.n_bytes for piece in plan.to_bring)
-    return _forecast(from_ssd, moved, plan.prompt_tokens - plan.resume_at, plan.prompt_tokens, rates)
+    return _forecast(
+        from_ssd, moved, plan.prompt_tokens - plan.resume_at, plan.prompt_tokens, rates, _farthest(from_ssd, moved)
+    )
 
 
 def predict_resume(head: Head, chains: Chains, ground: Ground, rates: Rates) -> Forecast:
@@ -94,13 +99,18 @@ def predict_resume(head: Head, chains: Chains, ground: Ground, rates: Rates) -> 
     while edge > 0:
         record = chains.get(name)
         if record is None or head.identity != ground.identity:
-            return _forecast(0, 0, head.tokens, head.tokens, rates)
+            return _forecast(0, 0, head.tokens, head.tokens, rates, "none")
         from_ssd += record.n_bytes if record.tier == "ssd" else 0
         moved += record.n_bytes
         edge = edge - edge % size if record.kind == "checkpoint" else edge - size
         edge, name = (edge if ground.layout.block_bytes else 0), record.parent
-    return _forecast(from_ssd, moved, 0, head.tokens, rates)
+    return _forecast(from_ssd, moved, 0, head.tokens, rates, _farthest(from_ssd, moved))
 
 
-def _forecast(from_ssd: int, moved: int, rest_tokens: int, all_tokens: int, rates: Rates) -> Forecast:
-    return Forecast(from_ssd / rates.read, moved / rates.copy, rest_tokens / rates.prefill, all_tokens / rates.prefill)
+def _farthest(from_ssd: int, moved: int) -> Origin:
+    return "ssd" if from_ssd else "ram" if moved else "slot"
+
+
+def _forecast(from_ssd: int, moved: int, rest_tokens: int, all_tokens: int, rates: Rates, farthest: Origin) -> Forecast:
+    prefill = rates.prefill
+    return Forecast(from_ssd / rates.read, moved / rates.copy, rest_tokens / prefill, all_tokens / prefill, farthest)

@@ -11,7 +11,8 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from localkv.config import Config
 from localkv.errors import EngineUnavailable
@@ -31,6 +32,7 @@ from localkv.service.protocol import (
     Hello,
     Leave,
     Look,
+    Origin,
     Ready,
     Snapshot,
     Started,
@@ -45,6 +47,14 @@ _POLL_SECONDS = 0.02
 _END_SECONDS = 5.0
 
 Spawn = Callable[[], "subprocess.Popen[bytes]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """How far away a conversation is: predicted seconds until its next message can be computed, and from where it comes."""
+
+    seconds: float
+    origin: Origin
 
 
 class EngineClient:
@@ -72,6 +82,8 @@ class EngineClient:
         self._link: Link | None = None
         self._inboxes: dict[int, tuple[Link | None, queue.SimpleQueue[AnyReply]]] = {}
         self.latest_snapshot: Snapshot | None = None
+        self.resumes: Mapping[str, Resume] = {}
+        """By name of head: how far away the conversations are that the last Look with heads asked for."""
         self.dropped = 0
         """Replies that belonged to another engine or to no open request."""
 
@@ -127,6 +139,12 @@ class EngineClient:
             finally:
                 if not posted:
                     self.forget(request.request)
+
+    def hint(self, request: AnyRequest) -> None:
+        """Send what has no reply of its own; never blocks, and without an engine nothing happens. Raises ProtocolError."""
+        link = self._link
+        if link is not None:
+            link.post(request)
 
     def next_reply(self, request_id: int, timeout: float | None = None) -> AnyReply | None:
         """The next reply to a request that was sent, waiting for it; None when `timeout` seconds have passed.
@@ -274,6 +292,7 @@ class EngineClient:
             self._watch.heard(worked=isinstance(reply, Ready | Started | Delta | Done))
             if isinstance(reply, Snapshot):
                 self.latest_snapshot = reply
+                self.resumes = _resumes(reply) or self.resumes
                 if reply.request == 0:
                     return
             known = self._inboxes.get(reply.request)
@@ -293,3 +312,8 @@ class EngineClient:
     def _died(self, request_id: int, problem: str, epoch: str = "") -> Failed:
         message = problem or self._hung or "the engine has ended; what it was doing must be asked again"
         return Failed(request=request_id, epoch=epoch, error="EngineDied", message=message)
+
+
+def _resumes(snapshot: Snapshot) -> dict[str, Resume]:
+    tiers = snapshot.resume_tiers
+    return {name: Resume(seconds, tiers.get(name, "none")) for name, seconds in snapshot.resume_seconds.items()}

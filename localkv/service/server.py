@@ -148,7 +148,7 @@ class EngineServer:
         match request:
             case Cancel():
                 self._cancel(face, request)
-            case Look() if (snapshot := self._work.snapshot()) is not None:
+            case Look() if (snapshot := self._work.snapshot(request.heads)) is not None:
                 face.send(msgspec.structs.replace(snapshot, request=request.request))
             case Leave():
                 self._let_leave(face, request)

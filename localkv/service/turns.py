@@ -257,6 +257,7 @@ class Turn:
             lines=tuple(step.line for step in self._steps),
             sampling=self._sampling,
             private=self.conversation.private,
+            resident=self.conversation.pinned,
             head=heads[-1] if heads else None,
             keep_head=bool(heads) and self._chat.forks_after_head(self._entry),
         )

@@ -9,7 +9,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import msgspec
 
 from localkv.config import ModelSection
 from localkv.errors import LocalKVError
+from localkv.kv.record import Head
 from localkv.service.faces import Face, Faces
 from localkv.service.launch import EXIT_FATAL, EXIT_OK
 from localkv.service.mailbox import Job, Mailbox
@@ -62,8 +63,8 @@ class EngineRuntime(Protocol):
         """Answer `request` with Started, Progress, Delta and Done, soon if `cancelled` is set."""
         ...
 
-    def snapshot(self) -> Snapshot:
-        """What the panel shows; any thread, cheap."""
+    def snapshot(self, heads: Sequence[Head] = ()) -> Snapshot:
+        """What the panel shows, and how far away the conversations that end in `heads` are; any thread, cheap."""
         ...
 
     def idle(self) -> bool:
@@ -143,10 +144,10 @@ class Work:
         self._mailbox.drop(None)
         self._mailbox.post(Job(None, Leave(request=0)))
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self, heads: Sequence[Head] = ()) -> Snapshot | None:
         """What the panel shows; None before there is a runtime. Any thread."""
         runtime = self._runtime
-        return None if runtime is None else msgspec.structs.replace(runtime.snapshot(), request=0, epoch=self._epoch)
+        return None if runtime is None else msgspec.structs.replace(runtime.snapshot(heads), request=0, epoch=self._epoch)
 
     def close(self) -> None:
         """Give the device back."""
@@ -245,7 +246,7 @@ class Work:
 
     def _look(self, face: Face, request: Look) -> None:
         """A face looked before there was a runtime."""
-        snapshot = self.snapshot()
+        snapshot = self.snapshot(request.heads)
         if snapshot is None:
             message = "the engine has not started yet; see localkv logs"
             face.send(Failed(request=request.request, epoch=self._epoch, error="EngineError", message=message))

@@ -1,8 +1,9 @@
 """What the screen needs from the service, so that tests can stand in for it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from localkv.service.client import Resume
 from localkv.service.protocol import AnyReply, AnyRequest, Flushed, Snapshot
 from localkv.service.turn_events import TurnEvent
 
@@ -39,11 +40,16 @@ class Client(Protocol):
     @property
     def alive(self) -> bool: ...
 
+    @property
+    def resumes(self) -> Mapping[str, Resume]: ...
+
     def connect(self) -> None: ...
 
     def next_request(self) -> int: ...
 
     def send(self, request: AnyRequest) -> None: ...
+
+    def hint(self, request: AnyRequest) -> None: ...
 
     def replies(self, request_id: int, timeout: float | None = None) -> Iterator[AnyReply]: ...
 

@@ -90,6 +90,10 @@ class ChatScreen(Panes):
         self.composer.focus()
         self.call_after_refresh(self.stage.prepare)
 
+    def on_unmount(self) -> None:
+        """Read the store no more."""
+        self.stage.hints.close()
+
     def show_facts(self) -> None:
         """Bring what stands around the conversation up to date."""
         self.stage.show_facts()

@@ -12,6 +12,7 @@ from textual.timer import Timer
 
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError
+from localkv.service.hints import Hints
 from localkv.tui.clean import one_line
 from localkv.tui.composer import Composer
 from localkv.tui.desk import Desk
@@ -78,6 +79,7 @@ class Stage:
         self.desk = desk
         self.runs = Runs()
         self.engine = Engine(client)
+        self.hints = Hints(desk.store, client)
         self._chat = chat
         self._client = client
         self._widgets = widgets
@@ -253,7 +255,10 @@ class Stage:
 
     def tick(self) -> bool:
         """Show what turns and engine said; whether more is to be expected."""
+        was_ready = self.engine.ready
         moved = self.engine.drain()
+        if self.engine.ready is not was_ready:
+            self.hints.look()
         changed, over = self.runs.drain()
         for run in changed:
             self._show_run(run)
@@ -293,6 +298,7 @@ class Stage:
             self._unread.add(run.conversation)
         self._read_again(run.conversation)
         self._show_badges()
+        self.hints.look()
 
     def _read_again(self, conversation: str) -> None:
         """The store has something new of this conversation."""

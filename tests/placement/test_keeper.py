@@ -309,10 +309,10 @@ def test_rates_are_learnt_from_what_reading_took(root):
     life.keeper.shed()
     after = life.keeper.forecast(plan_for(life, ids, head))
     assert after.read_seconds != before.read_seconds
-    assert life.keeper.resume_seconds([head])[head.name] == pytest.approx(after.restore_seconds)
+    assert life.keeper.resumes([head])[head.name].total_seconds == pytest.approx(after.restore_seconds)
     life.keeper.learn(lambda rates: rates.with_prefill(1000, 2.0))
     gone = Head("no such record", IDENTITY, 1000, "print")
-    assert life.keeper.resume_seconds([gone])[gone.name] == pytest.approx(2.0)
+    assert life.keeper.resumes([gone])[gone.name].total_seconds == pytest.approx(2.0)
     assert life.end()
 
 

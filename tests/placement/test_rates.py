@@ -48,6 +48,7 @@ def test_a_plan_is_predicted_from_its_sources():
     assert forecast.prefill_seconds == pytest.approx(10 / 20)
     assert forecast.from_scratch_seconds == pytest.approx(len(prompt) / 20)
     assert predict_resume(head, made.index(), ground, rates).total_seconds == pytest.approx(forecast.restore_seconds)
+    assert predict_resume(head, made.index(), ground, rates).farthest == forecast.farthest == "ssd"
 
 
 def test_a_chain_with_a_hole_is_predicted_as_lost():
@@ -56,7 +57,8 @@ def test_a_chain_with_a_hole_is_predicted_as_lost():
     ground, head = Ground(made.layout, IDENTITY, NOW), Head(last, IDENTITY, 4 * SIZE + 5, NOW)
     made.where[next(iter(made.records))] = "evicted"
     rates = Rates(prefill=10.0)
-    assert predict_resume(head, made.index(), ground, rates).total_seconds == pytest.approx((4 * SIZE + 5) / 10)
+    lost = predict_resume(head, made.index(), ground, rates)
+    assert (lost.total_seconds, lost.farthest) == (pytest.approx((4 * SIZE + 5) / 10), "none")
     stranger = Head(last, "cd" * 20, 50, NOW)
     assert predict_resume(stranger, made.index(), ground, rates).total_seconds == pytest.approx(5.0)
 

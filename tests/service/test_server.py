@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localkv.config import ModelSection, SamplingSection
-from localkv.kv.record import pack_ids
+from localkv.kv.record import Head, pack_ids
 from localkv.service import server, work
 from localkv.service.launch import EXIT_FATAL, EXIT_OK, EXIT_STUCK
 from localkv.service.protocol import (
@@ -188,6 +188,13 @@ def test_look_is_answered_while_the_work_thread_is_busy(start, peer):
     assert face.hear(2).busy_conversation == "c"
     engine.runtime.gate.set()
     face.until(1, Done)
+
+
+def test_a_look_with_heads_is_told_how_far_away_they_are(start, peer):
+    """The list's conversations are asked for by head, and the answer goes to who asked; pushed snapshots stay small."""
+    face = peer(start())
+    face.say(Look(request=2, heads=(Head("h", "i", 3),)))
+    assert face.hear(2).resume_tiers == {"h": "ssd"}
 
 
 def test_snapshots_are_pushed_while_a_request_runs_and_after_it(start, peer):

@@ -112,6 +112,17 @@ def test_the_whole_path_goes_to_the_engine(local, store, talk, monkeypatch):
     assert (request.model.name, request.sampling.seed, request.conversation) == ("m", 5, talk)
 
 
+def test_a_pinned_conversation_asks_to_stay_resident(local, store, talk, monkeypatch):
+    """Pinning in the list is what tells the engine that its records are the last to go; unpinning takes it back."""
+    seen = []
+    played = local.runtime.turn
+    monkeypatch.setattr(local.runtime, "turn", lambda request, *rest: (seen.append(request.resident), played(request, *rest)))
+    for pinned in (True, False):
+        store.set_pinned(talk, pinned)
+        run(local.ask(talk, "say a"))
+    assert seen == [True, False]
+
+
 def test_ids_that_the_engine_renders_differently_are_stored(local, store, talk, monkeypatch):
     """A template that writes old turns anew changes the stored ids of exactly those lines."""
     run(local.ask(talk, "say a"))

@@ -103,6 +103,8 @@ class FakeClient:
         self.hold = threading.Event()
         self.hold.set()
         self.sent = []
+        self.hints = []
+        self.resumes = {}
         self.replies_to_prepare = replies
         self.connect_problem = None
         self.left = 0
@@ -120,6 +122,9 @@ class FakeClient:
 
     def send(self, request):
         self.sent.append(request)
+
+    def hint(self, request):
+        self.hints.append(request)
 
     def replies(self, request_id, timeout=None):
         request = next(each for each in self.sent if each.request == request_id)
