@@ -270,6 +270,23 @@ def paths(context: typer.Context, as_json: Json = False) -> None:
 
 
 @app.command()
+def keys(
+    context: typer.Context,
+    only_list: Annotated[bool, typer.Option("--list", help="Only list; automatic in a pipe.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What keys do, and what this terminal sends for a key."""
+    from localkv.commands import keys as command
+
+    if only_list or as_json or not is_terminal() or os.name == "nt":
+        command.list_keys(_setup(context), as_json=as_json)
+        return
+    from localkv.tui import keyecho
+
+    keyecho.run(command.keymap_of(_setup(context)))
+
+
+@app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="switch, decode, resume, start, exact, policy or scale.")],
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help='For "policy": visits as JSON lines.')] = None,

@@ -146,6 +146,7 @@ def test_config_commands(home, capfd):
         "file": str(home.config_file),
         "exists": True,
         "valid": True,
+        "notes": [],
     }
     assert call(capfd, "config", "path")[1] == f"{home.config_file}\n"
     from localkv.config import load_config

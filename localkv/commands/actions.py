@@ -75,6 +75,7 @@ ACTIONS = (
     # Anywhere
     Action("cancel", "stop the answer; else close what is open, else go to the composer", "escape", "cancel", label="stop"),
     Action("help", "show all keys and commands", "f1", "help", label="help", slash="help"),
+    Action("palette", "find anything that can be done, and do it", "ctrl+p", "palette", label="commands"),
     Action("quit", "save and leave", "ctrl+q", "quit", label="quit", slash="quit"),
     Action("session.new", "start a new conversation", "ctrl+n", "new", label="new", slash="new", arguments="[NAME]"),
     Action("session.switch", "find a conversation by its title", "ctrl+o", "find", label="find"),

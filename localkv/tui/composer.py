@@ -10,6 +10,7 @@ from textual.events import Key
 from textual.message import Message
 from textual.widgets import TextArea
 
+from localkv.tui.completion import Completion
 from localkv.tui.keys import bindings
 
 MAX_ROWS = 8
@@ -59,6 +60,8 @@ class Composer(TextArea):
         self.cursor_blink = False
         self.past: Sequence[str] = ()
         """Earlier questions, oldest first."""
+        self.completion: Completion | None = None
+        """What offers endings for what is being written."""
         self._back = 0
         self._draft = ""
 
@@ -68,6 +71,11 @@ class Composer(TextArea):
         Textual lets a bound key bubble up to the app before it acts. Characters typed after it would overtake it: in a fast
         "a backspace b" the b would be deleted, and what is typed after Enter would be sent or lost.
         """
+        if self.completion is not None and (text := self.completion.take_key(event.key, self.text)) is not None:
+            event.stop()
+            event.prevent_default()
+            self._become(text)
+            return
         for node in (self.screen, self):
             for binding in node._bindings.key_to_bindings.get(event.key, ()):
                 event.stop()
@@ -75,6 +83,11 @@ class Composer(TextArea):
                 await node.run_action(binding.action)
                 return
         await super()._on_key(event)
+
+    def _become(self, text: str) -> None:
+        if text != self.text:
+            self.load_text(text)
+            self.move_cursor(self.document.end)
 
     def begin(self, draft: str, past: Sequence[str]) -> None:
         """Another conversation: its draft, and its earlier questions, oldest first."""

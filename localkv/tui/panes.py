@@ -12,9 +12,12 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Key
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from localkv.commands.actions import Action, Place
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
+from localkv.tui.completion import Completion
 from localkv.tui.composer import Composer
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.instruments import Instruments
@@ -47,9 +50,11 @@ class Panes(Screen[None]):
         classes = ["-ascii"] * glyphs.ascii + ["panel-closed"] * (not panel)
         super().__init__(classes=" ".join(classes) or None)
         self.keymap = keymap
+        self._palette = palette
         self.transcript = Transcript(palette, glyphs, id="transcript")
         self.sessions = Sessions(palette, clock, glyphs, id="sessions")
         self.composer = Composer(placeholder="Write a message", id="composer")
+        self.completion = self.composer.completion = Completion(palette, id="completion")
         self.filter = Input(id="filter", placeholder="words of a title", compact=True)
         self.filter.cursor_blink = False
         self.keyline = KeyLine(palette)
@@ -74,6 +79,7 @@ class Panes(Screen[None]):
                 yield self.transcript
                 yield self.instruments.tiers
                 yield self.instruments.phase
+                yield self.completion
                 with Horizontal(id="writing"):
                     yield Static(">", id="prompt", markup=False)
                     yield self.composer
@@ -81,14 +87,41 @@ class Panes(Screen[None]):
                 yield self.instruments.panel
         yield self.keyline
 
+    def place(self, place: Place) -> Screen[None] | Widget:
+        """Whose actions the keys of a place run."""
+        nodes: dict[Place, Widget] = {"composer": self.composer, "list": self.sessions, "text": self.transcript}
+        return nodes.get(place, self)
+
     def take_keys(self) -> None:
         """From now on the keys are those of the keymap."""
         if self.keymap is not DEFAULT_KEYMAP:
             for node in (self, *self.walk_children()):
                 rebind(node, self.keymap)
 
+    def restyle(self, palette: Palette) -> None:
+        """Paint in another palette."""
+        self._palette = palette
+        self.keyline.restyle(palette)
+        self.completion.restyle(palette)
+
     def show_facts(self) -> None:
         """Bring what stands around the conversation up to date."""
+
+    def action_help(self) -> None:
+        """All keys and commands."""
+        from localkv.tui.dialogs import Help
+
+        self.app.push_screen(Help(self._palette, self.keymap))
+
+    def action_palette(self) -> None:
+        """Find an action by a few characters and do it."""
+        from localkv.tui.palette import Palette as Actions
+
+        def done(action: Action | None) -> None:
+            if action is not None:
+                self.call_later(self.place(action.place).run_action, action.act)
+
+        self.app.push_screen(Actions(self._palette, self.instruments.glyphs, self.keymap), done)
 
     def action_find(self) -> None:
         """Type words of a title."""

@@ -75,7 +75,6 @@ class ChatScreen(Panes):
             ticks,
             keymap,
         )
-        self._palette = palette
         self._ticking: Timer | None = None
         self._draft_timer: Timer | None = None
 
@@ -104,8 +103,7 @@ class ChatScreen(Panes):
 
     def restyle(self, palette: Palette) -> None:
         """Paint in another palette."""
-        self._palette = palette
-        self.keyline.restyle(palette)
+        super().restyle(palette)
         self.stage.restyle(palette)
 
     def say(self, text: str, severity: Severity = "information", seconds: float = 6.0) -> None:
@@ -253,6 +251,7 @@ class ChatScreen(Panes):
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """The draft is stored a second after the last key."""
         event.stop()
+        self.completion.suggest(self.composer.text)
         if self._draft_timer is None and self.composer.text != self.desk.draft:
             self._draft_timer = self.set_timer(DRAFT_SECONDS, self._store_draft)
 
@@ -361,12 +360,6 @@ class ChatScreen(Panes):
             return
         self.app.copy_to_clipboard(text)
         self.say(f"{what}: {len(text):,} characters sent to the terminal's clipboard (OSC 52)")
-
-    def action_help(self) -> None:
-        """All keys and commands."""
-        from localkv.tui.dialogs import Help
-
-        self.app.push_screen(Help(self._palette, self.keymap))
 
     def end(self) -> None:
         """Leave without asking: nobody is there to answer. The second time at once."""

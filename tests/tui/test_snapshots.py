@@ -162,3 +162,28 @@ def test_no_colour(world, snap_compare, monkeypatch, glyphs):
         await pilot.press("ctrl+o", "escape", "down")
 
     assert snap_compare(app, terminal_size=(120, 36), run_before=act)
+
+
+def test_palette(world, snap_compare):
+    """The palette over the chat: what fits, its slash command, its key, the marked one."""
+    furnish(world)
+    app = world.app(session="Rust borrow checker question")
+
+    async def act(pilot):
+        await settled(pilot)
+        await pilot.press("ctrl+p", *"save and leave")
+        await until(pilot, lambda: "Save and leave" in text_of(app), "the palette")
+
+    assert snap_compare(app, terminal_size=(120, 36), run_before=act)
+
+
+def test_completion(world, snap_compare):
+    """Slash commands over the composer while one is being written."""
+    app = world.app()
+
+    async def act(pilot):
+        await settled(pilot)
+        await pilot.press(*"/er")
+        await until(pilot, lambda: "> /erase" in text_of(app), "the offers")
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=act)
