@@ -10,6 +10,7 @@ from localkv.placement.fetch import Fetch
 from localkv.placement.index import Index
 from localkv.placement.jobs import SsdLimits
 from localkv.placement.judge import Judge
+from localkv.placement.preload import Preload
 from localkv.placement.room import Room
 from localkv.placement.saver import Saver
 from localkv.tiers.host import HostPool
@@ -44,6 +45,7 @@ class Parts:
     fetch: Fetch
     room: Room
     saver: Saver
+    preload: Preload
     limits: SsdLimits
 
     def count(self) -> Counts:
@@ -56,7 +58,7 @@ class Parts:
             trouble=saver.trouble,
             written_bytes=saver.written_bytes,
             written=saver.written,
-            preloads=Preloads(),
+            preloads=self.preload.figures,
             kept_records=sum(1 for name in self.judge.kept_names if name in index.entries),
             pinned_bytes=self.pool.pinned_bytes,
         )

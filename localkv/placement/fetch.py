@@ -20,7 +20,7 @@ from localkv.placement.plan import Piece
 from localkv.placement.room import Room, Wish
 from localkv.tiers.disk import Store
 from localkv.tiers.host import Place
-from localkv.tiers.transfer import Lane, Outcome, Transfers
+from localkv.tiers.transfer import Lane, Outcome, Ticket, Transfers
 
 Arrival = tuple[Piece, "Future[memoryview]"]
 
@@ -50,6 +50,8 @@ class _Reading:
     entry: Entry
     place: Place
     waiters: list[tuple[Errand, Piece, "Future[memoryview]"]]
+    landed: Callable[[], None] | None = None
+    """It was begun before anybody asked for it; this is called when it is over, however it ended."""
 
 
 class Fetch:
@@ -157,7 +159,14 @@ class Fetch:
 
     # ---- reading ----
 
-    def _read(self, entry: Entry, piece: Piece, place: Place) -> None:
+    def read_early(self, entry: Entry, piece: Piece, place: Place, landed: Callable[[], None]) -> Ticket:
+        """Read a record that nobody waits for yet, when nothing urgent is read. Whoever comes to need it waits for this reading."""
+        assert entry.place is None, "a record has one place"
+        assert piece.name not in self._readings, "a record is read once"
+        self._readings[piece.name] = _Reading(entry, place, [], landed)
+        return self._read(entry, piece, place, Lane.PRELOAD)
+
+    def _read(self, entry: Entry, piece: Piece, place: Place, lane: Lane = Lane.URGENT) -> Ticket:
         store, row, view = self._store, entry.row, place.view(piece.n_bytes)
         assert store is not None, "a record on SSD needs a store"
         entry.is_read = True
@@ -165,13 +174,22 @@ class Fetch:
         def done(outcome: Outcome[None]) -> None:
             self._tell(lambda: self._arrived(piece, outcome))
 
-        self._transfers.submit(Lane.URGENT, piece.n_bytes, lambda: store.read(row, piece.ids, view), done)
+        return self._transfers.submit(lane, piece.n_bytes, lambda: store.read(row, piece.ids, view), done)
 
     def _arrived(self, piece: Piece, outcome: Outcome[None]) -> None:
         reading = self._readings.pop(piece.name)
-        entry = reading.entry
-        entry.is_read = False
-        error = outcome.error
+        reading.entry.is_read = False
+        if isinstance(outcome.error, Cancelled) and reading.waiters and self._index.is_known(reading.entry):
+            # It was taken back as a preload, and meanwhile somebody needs it.
+            self._readings[piece.name] = reading
+            self._read(reading.entry, piece, reading.place)
+            return
+        self._deliver(reading, piece, outcome)
+        if reading.landed is not None:
+            reading.landed()
+
+    def _deliver(self, reading: _Reading, piece: Piece, outcome: Outcome[None]) -> None:
+        entry, error = reading.entry, outcome.error
         if error is None and not self._index.is_known(entry):
             error = BadRecord(piece.name, Reason.EVICTED, "it left while it was read")
         if error is not None:
@@ -180,7 +198,8 @@ class Fetch:
             return
         self._index.settle(entry, reading.place, piece.ids)
         self.arrived.add(piece.n_bytes, outcome.seconds)
-        Move(piece.name, "ssd", "ram", piece.n_bytes, outcome.seconds, "restore").log(self._events)
+        reason = "restore" if reading.landed is None else "preload"
+        Move(piece.name, "ssd", "ram", piece.n_bytes, outcome.seconds, reason).log(self._events)
         for errand, wanted, arrival in reading.waiters:
             errand.read_bytes += piece.n_bytes
             errand.read_until = time.monotonic()

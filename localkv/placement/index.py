@@ -62,6 +62,8 @@ class Entry:
     """Users of its place right now: it is copied from, or saved."""
     holds: int = 0
     """Turns that need the record: it leaves no tier it cannot come back from."""
+    is_early: bool = False
+    """It came into RAM before anybody asked for it, and has been there since without having been used."""
     is_read: bool = False
     """Its file is being read."""
     known_warmth: Warmth | None = None
@@ -154,6 +156,7 @@ class Index:
     def remove(self, name: str, reason: str) -> Entry:
         """Strike a record out; its tombstone says why. Its place, if it has one, is the caller's to give back."""
         entry = self.entries.pop(name)
+        entry.is_early = False
         self._forget_lookup(entry)
         if entry.row.kind == "checkpoint":
             names = self._checkpoints[entry.row.parent]
@@ -201,7 +204,7 @@ class Index:
         """Its bytes in RAM are given up; returns the place."""
         assert entry.place is not None, "only what is in RAM can leave it"
         assert not entry.pins, "nobody uses the bytes of what leaves"
-        place, entry.place = entry.place, None
+        place, entry.place, entry.is_early = entry.place, None, False
         del self.in_ram[entry.row.name]
         return place
 

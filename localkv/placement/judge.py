@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from localkv.kv.layout import Layout
 from localkv.placement.index import Entry, Saving
-from localkv.placement.policy import FRESH_SECONDS, Policy, Rank, Resident, saved_by_ram, saved_by_ssd
+from localkv.placement.policy import FRESH_SECONDS, Order, Policy, Rank, Resident, saved_by_ram, saved_by_ssd
 from localkv.placement.rates import Rates
 from localkv.placement.warmth import Habit, Warmth, first_use, used_again
 from localkv.tiers.catalogue import Cold
@@ -61,6 +61,15 @@ class Judge:
         held = entry.holds > 0 or entry.pins > 0 or entry.saving is Saving.UNSAVED
         worth = saved_by_ram(entry.row, self.layout, self.rates, on_ssd=saved)
         return self._resident(entry, now, len(place.memory), worth, held=held)
+
+    def newcomer(self, entry: Entry, now: float, *, pointed_at: bool) -> Order:
+        """What a record on SSD that comes into RAM is compared by; `pointed_at`: as if it were used now."""
+        warmth = entry.warmth(now)
+        warmth = used_again(warmth, now, self.policy.half_lives) if pointed_at else warmth
+        worth = saved_by_ram(entry.row, self.layout, self.rates, on_ssd=True)
+        key = (self.identity, entry.row.name)
+        resident = Resident(key, entry.row.parent, warmth.at(self.habit.pace), entry.row.position, entry.row.n_bytes, worth)
+        return (Rank.ORDINARY, resident.score(self.half_life))
 
     def on_ssd(self, entry: Entry, now: float) -> Resident:
         """As a resident of the store."""

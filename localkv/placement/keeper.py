@@ -27,6 +27,7 @@ from localkv.placement.judge import Judge
 from localkv.placement.mailbox import Mailbox
 from localkv.placement.plan import Ground, Piece, Plan, Question, SlotView, make_plan
 from localkv.placement.policy import Policy
+from localkv.placement.preload import Preload
 from localkv.placement.rates import Forecast, Rates, predict, predict_resume
 from localkv.placement.room import Room
 from localkv.placement.saver import Saver
@@ -79,6 +80,7 @@ class Keeper:
         self.saver = Saver(store, self._index, judge, transfers, limits, events, box.tell, box.tell_later)
         self.room = Room(pool, self._index, judge, events, self._save_now, lambda: self.saver.refusal)
         self._fetch = Fetch(self._index, self.room, store, transfers, events, box.tell, self._strike)
+        self._preload = Preload(self._index, self.room, self._fetch, judge, events)
         self.room.reads_under_way = lambda: self._fetch.is_reading
         self.saver.settled = self._after_save
         box.tell_later(CLEAR_UP_SECONDS, self.saver.clear_up)  # not while a person waits for the first answer
@@ -89,6 +91,31 @@ class Keeper:
         """What `question` needs, as things are now."""
         private = self._private
         return self._box.ask(lambda: self._plan(question, slot, private=private))
+
+    def look(self, question: Question, slot: SlotView) -> Plan:
+        """The same plan, of which nothing follows: nobody has asked `question` yet."""
+        return self._box.ask(lambda: make_plan(question, slot, self._index, self.ground))
+
+    def preload(self, question: Question, ended: Callable[[], None], *, pointed_at: bool) -> None:
+        """Bring what `question` would need from SSD into RAM, as far as it is worth the room.
+
+        `ended` is called once, on the control thread. `pointed_at`: the person is about to ask, for all one can see.
+        """
+
+        def begin() -> None:
+            plan = make_plan(question, SlotView(), self._index, self.ground)
+            self._preload.begin(plan.pieces, ended, pointed_at=pointed_at)
+
+        self._box.tell(begin)
+
+    def stop_preload(self) -> None:
+        """Something more urgent begins: nothing is read ahead from now on."""
+        self._box.tell(self._preload.stop)
+
+    def opened(self, plan: Plan) -> None:
+        """The records of `plan` are those of the conversation in the slot now, though it was not asked."""
+        names = {*plan.names, *(piece.name for piece in plan.pieces)}
+        self._box.tell(lambda: setattr(self._judge, "open_names", names))
 
     @contextmanager
     def hold(self, plan: Plan) -> Iterator[None]:
@@ -210,7 +237,7 @@ class Keeper:
 
     def counts(self) -> Counts:
         """Numbers for the panel, as of now."""
-        parts = Parts(self._index, self._pool, self._judge, self._fetch, self.room, self.saver, self._limits)
+        parts = Parts(self._index, self._pool, self._judge, self._fetch, self.room, self.saver, self._preload, self._limits)
         return self._box.ask(parts.count)
 
     def check(self) -> None:
@@ -229,9 +256,11 @@ class Keeper:
         self._judge.open(before, (*plan.names, *(piece.name for piece in plan.pieces)), now)
         if plan.live:  # nothing will be held or brought, but its records are used all the same
             self._use(plan.names, now)
+            self._preload.used([question.head.name] if question.head else [])
         return plan
 
     def _use(self, names: Sequence[str], now: float) -> list[Entry]:
+        self._preload.used(names)
         entries = [entry for name in names if (entry := self._index.entries.get(name)) is not None]
         self._judge.use(entries, now)
         self.saver.touch(entries, now)

@@ -7,9 +7,10 @@ Above the high mark the pool is trimmed to the low one. If only unsaved ones are
 where saving is impossible the least valuable is given up, with a tombstone and an event.
 """
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localkv.events import EventLog, Reason
@@ -118,6 +119,38 @@ class Room:
             if self._may_leave(entry := self._entry(resident)) and entry.saving is Saving.SAVED
         ]
         return self._let_go(saved, "shed")
+
+    # ---- for what nobody waits for ----
+
+    def lesser(self, newcomers: Sequence[Entry], *, pointed_at: bool) -> list[Entry]:
+        """Who may go so that `newcomers` have places below the high mark, the least dear first: on SSD, and less dear than all of them."""
+        sizes = self._pool.place_bytes
+        taken = self._pool.used_bytes + sum(sizes[entry.row.kind] for entry in newcomers)
+        excess = math.ceil(taken - self._judge.policy.high * self._pool.limit_bytes)
+        if excess <= 0 or not newcomers:
+            return []
+        now = time.time()
+        least = min(self._judge.newcomer(entry, now, pointed_at=pointed_at) for entry in newcomers)
+        return [self._entry(resident) for resident in victims(self._residents(), excess, self._judge.half_life, least)]
+
+    def spare_place(self, kind: RecordKind, n_bytes: int, leaving: deque[Entry]) -> Place | None:
+        """A place below the high mark that nobody waits for, if need be after some of `leaving` have gone; else None."""
+        limit = self._judge.policy.high * self._pool.limit_bytes
+        while not self.has_wishes:
+            fits = self._pool.used_bytes + self._pool.place_bytes[kind] <= limit
+            place = self._pool.reserve(kind, n_bytes) if fits else None
+            if place is not None:
+                return place
+            while leaving and not self._is_lesser(leaving[0]):
+                leaving.popleft()
+            if not leaving:
+                break
+            self._leave(leaving.popleft(), "preload")
+        return None
+
+    def _is_lesser(self, entry: Entry) -> bool:
+        """Whether one who was chosen to go may still go: chosen was by value, but meanwhile a turn may have come by."""
+        return entry.saving is Saving.SAVED and not entry.holds and self._index.is_known(entry) and self._may_leave(entry)
 
     # ---- who goes ----
 

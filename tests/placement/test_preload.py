@@ -1,0 +1,232 @@
+"""Preloading: what is read ahead displaces nothing dearer, gives way at once, and is counted by what came of it."""
+
+import random
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from localkv.files import Files
+from localkv.placement.plan import Question, SlotView
+from tests.placement.lives import SIZE, Life
+
+
+class GatedFiles(Files):
+    """Reads wait at a gate; how many wait is known."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.at_gate = threading.Semaphore(0)
+
+    def read_parts(self, path, parts):
+        if path.suffix == ".safetensors" and not self.gate.is_set():
+            self.at_gate.release()
+            assert self.gate.wait(30)
+        return super().read_parts(path, parts)
+
+
+def talk(seed, blocks, tail=5):
+    return [random.Random(seed).randrange(1000) for _ in range(blocks * SIZE + tail)]
+
+
+def preload(life, ids, head, *, pointed_at=True):
+    """Preload a conversation to the end of it."""
+    ended = threading.Event()
+    life.keeper.preload(Question("c", [*ids, 1], head), ended.set, pointed_at=pointed_at)
+    assert ended.wait(30)
+
+
+def plan(life, ids, head):
+    return life.keeper.look(Question("c", [*ids, 1], head), SlotView())
+
+
+def tiers(life, ids, head):
+    return {piece.tier for piece in plan(life, ids, head).pieces}
+
+
+def moves(life, **wanted):
+    return [e.fields for e in life.events.recent if e.kind == "move" and wanted.items() <= e.fields.items()]
+
+
+def stored(root, *lengths, **options):
+    """A life in which conversations of so many blocks are on SSD alone, written by an earlier one."""
+    life = Life(root)
+    talks = [(ids := talk(i, n), life.admit(ids)) for i, n in enumerate(lengths)]
+    assert life.end(30)
+    return Life(root, **options), talks
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "store"
+
+
+def test_what_was_preloaded_is_in_ram_when_it_is_asked_for(root):
+    """Every record comes with one event line, a turn then reads nothing, and each record is a hit once."""
+    life, [(ids, head)] = stored(root, 5)
+    assert tiers(life, ids, head) == {"ssd"}
+    preload(life, ids, head)
+    assert tiers(life, ids, head) == {"ram"}
+    assert len(moves(life, reason="preload", to="ram")) == 6
+    for _ in range(2):
+        assert life.restore(ids, head)[0] == len(ids)
+    figures = life.keeper.counts().preloads
+    assert (figures.loaded, figures.hits, figures.wasted, figures.waiting) == (6, 6, 0, 0)
+    assert figures.hit_bytes == figures.loaded_bytes > 0
+    assert not moves(life, reason="restore")
+    assert life.end()
+
+
+def test_what_leaves_unused_is_waste(root):
+    """Read for nothing is said, not hidden; coming again counts again."""
+    life, [(ids, head)] = stored(root, 3)
+    preload(life, ids, head)
+    life.keeper.shed()
+    preload(life, ids, head)
+    life.restore(ids, head)
+    figures = life.keeper.counts().preloads
+    assert (figures.loaded, figures.hits, figures.wasted) == (8, 4, 4)
+    assert life.end()
+
+
+def used(life, ids, head):
+    life.restore(ids, head)
+
+
+def test_a_preload_stays_below_the_high_mark(root):
+    """In an empty pool it takes what is free below the mark that trimming begins at, and no more."""
+    life, [(ids, head)] = stored(root, 40, places=32)
+    preload(life, ids, head)
+    ram = life.keeper.counts().ram
+    assert 0 < ram.used_bytes <= 0.9 * ram.limit_bytes
+    assert [event.kind for event in life.events.recent].count("preload.no_room") == 1
+    assert not moves(life, reason="preload", to="ssd"), "one record of a conversation must not make room for another"
+    assert life.restore(ids, head)[0] == len(ids)
+    assert life.end()
+
+
+def test_what_is_only_likely_displaces_nothing_dearer(root):
+    """A conversation that was used after another one stays when the colder one is thought of."""
+    life, [(cold, cold_head), (dear, dear_head)] = stored(root, 12, 24, places=32)
+    used(life, dear, dear_head)
+    before = tiers(life, dear, dear_head)
+    preload(life, cold, cold_head, pointed_at=False)
+    assert before == tiers(life, dear, dear_head) == {"ram"}
+    assert not moves(life, reason="preload", to="ssd")
+    assert life.end()
+
+
+def test_the_conversation_in_the_slot_stays_whatever_is_pointed_at(root):
+    """What is open ranks above every wish."""
+    life, [(opened, open_head), (other, other_head)] = stored(root, 24, 24, places=32)
+    used(life, opened, open_head)
+    preload(life, other, other_head, pointed_at=True)
+    assert tiers(life, opened, open_head) == {"ram"}
+    assert life.end()
+
+
+def test_what_is_pointed_at_takes_the_place_of_what_is_less_dear(root):
+    """Pointing counts as a use: what nobody has used since gives way, with a line each, and only as much as is needed."""
+    life, [(old, old_head), (wanted, wanted_head), (opened, open_head)] = stored(root, 16, 16, 2, places=36)
+    preload(life, old, old_head, pointed_at=False)
+    used(life, opened, open_head)
+    assert tiers(life, old, old_head) == {"ram"}
+    preload(life, wanted, wanted_head)
+    assert tiers(life, wanted, wanted_head) == {"ram"}
+    gone = moves(life, reason="preload", to="ssd")
+    assert 0 < len(gone) < 16
+    assert life.keeper.counts().preloads.wasted == len(gone)
+    assert life.end()
+
+
+def test_two_likely_conversations_do_not_push_each_other_out(root):
+    """Asked for in turns, they come once: bytes do not go back and forth while nobody does anything."""
+    life, [(a, a_head), (b, b_head)] = stored(root, 24, 24, places=32)
+    for _ in range(4):
+        preload(life, a, a_head, pointed_at=False)
+        preload(life, b, b_head, pointed_at=False)
+    assert life.keeper.counts().preloads.loaded <= 29
+    assert not moves(life, reason="preload", to="ssd")
+    assert life.end()
+
+
+def test_a_stop_takes_back_what_has_not_begun(root):
+    """Two readers are at work; nothing else is read after the stop, and a turn brings the rest as if nothing had been."""
+    files = GatedFiles()
+    life, [(ids, head)] = stored(root, 12, files=files)
+    files.gate.clear()
+    ended = threading.Event()
+    life.keeper.preload(Question("c", [*ids, 1], head), ended.set, pointed_at=True)
+    for _ in range(2):
+        assert files.at_gate.acquire(timeout=30)
+    life.keeper.stop_preload()
+    assert ended.wait(30)
+    files.gate.set()
+    assert life.restore(ids, head)[0] == len(ids)
+    figures = life.keeper.counts().preloads
+    assert figures.loaded == 2
+    assert figures.cancelled == 2
+    assert life.end()
+
+
+def test_a_turn_waits_for_the_reading_that_is_under_way(root):
+    """A record that a preload reads at this moment is not read twice."""
+    files = GatedFiles()
+    life, [(ids, head)] = stored(root, 2, files=files)
+    files.gate.clear()
+    life.keeper.preload(Question("c", [*ids, 1], head), lambda: None, pointed_at=True)
+    for _ in range(2):
+        assert files.at_gate.acquire(timeout=30)
+    results = []
+    turn = threading.Thread(target=lambda: results.append(life.restore(ids, head)[0]))
+    life.keeper.stop_preload()
+    turn.start()
+    while not any(r.waiters for r in list(life.keeper._fetch._readings.values())):
+        pass
+    files.gate.set()
+    turn.join(30)
+    assert results == [len(ids)]
+    assert len(moves(life, to="ram")) == 3
+    assert life.end()
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["preload", "likely", "restore", "shed", "stop", "talk"]), st.integers(0, 3)), max_size=14
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_whatever_happens_accounts_balance_and_what_is_open_stays(tmp_path_factory, steps):
+    """Loaded is hits and waste and what still waits; a preload never takes the place of the conversation in the slot."""
+    life, talks = stored(tmp_path_factory.mktemp("life") / "store", 3, 6, 12, 20, places=32)
+    opened = None
+    for what, which in steps:
+        ids, head = talks[which]
+        before = set() if opened is None else _in_ram(life, *talks[opened])
+        if what in {"preload", "likely"}:
+            preload(life, ids, head, pointed_at=what == "preload")
+            assert before <= (set() if opened is None else _in_ram(life, *talks[opened]))
+        elif what == "restore":
+            assert life.restore(ids, head)[0] == len(ids)
+            opened = which
+        elif what == "talk":
+            life.admit([*ids, *talk(100 + which, 1)])
+        elif what == "shed":
+            life.keeper.shed()
+        else:
+            life.keeper.preload(Question("c", [*ids, 1], head), lambda: None, pointed_at=True)
+            life.keeper.stop_preload()
+        life.keeper.check()
+        figures = life.keeper.counts().preloads
+        assert figures.loaded == figures.hits + figures.wasted + figures.waiting
+        assert min(figures.hits, figures.wasted, figures.waiting) >= 0
+    assert not [event for event in life.events.recent if event.kind == "control.bug"]
+    assert life.end(30)
+
+
+def _in_ram(life, ids, head):
+    return {piece.name for piece in plan(life, ids, head).pieces if piece.tier == "ram"}
