@@ -63,15 +63,18 @@ def chat(
         from localkv import plain as face
 
         raise typer.Exit(face.run(setup, model=model, session=session, private=private))
-    from localkv.models.reference import absolute_name
-    from localkv.tui.early import first_frame
+    from localkv.tui.typeahead import kept_keys
 
-    config, name = setup.load(), None if model is None else absolute_name(model)
-    resume = not (session or private or model)
-    with first_frame(setup.home, config, theme=theme, session=session, resume=resume):
-        from localkv.tui.app import run as show
+    with kept_keys() as typed:
+        from localkv.models.reference import absolute_name
+        from localkv.tui.early import first_frame
 
-        code = show(setup.home, config, model=name, session=session, theme=theme, private=private)
+        config, name = setup.load(), None if model is None else absolute_name(model)
+        resume = not (session or private or model)
+        with first_frame(setup.home, config, theme=theme, session=session, resume=resume):
+            from localkv.tui.app import run as show
+
+            code = show(setup.home, config, model=name, session=session, theme=theme, private=private, typed=typed)
     raise typer.Exit(code)
 
 

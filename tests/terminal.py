@@ -32,6 +32,8 @@ class Terminal:
     def __init__(self, command: list[str], environment: dict[str, str], columns: int = 120, rows: int = 36) -> None:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
+        self.marks_pastes = False
+        """Whether the program has asked for pastes with marks around them: the first thing that the chat writes."""
         self._pending = b""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -83,6 +85,10 @@ class Terminal:
             self._read(0.2)
         return self.process.returncode
 
+    def pump(self, seconds: float) -> None:
+        """Show what the program writes, for about so long at most."""
+        self._read(seconds)
+
     def _read(self, seconds: float) -> None:
         ready, _, _ = select.select([self._master], [], [], seconds)
         if not ready:
@@ -91,6 +97,7 @@ class Terminal:
             data = self._pending + os.read(self._master, 1 << 16)
         except OSError:
             return  # the program has closed its end
+        self.marks_pastes |= b"\x1b[?2004h" in data
         # A sequence may be cut by the read: keep what looks unfinished for the next one.
         cut = data.rfind(b"\x1b", max(0, len(data) - 64))
         whole, self._pending = (data, b"") if cut < 0 or _ends(data[cut:]) else (data[:cut], data[cut:])

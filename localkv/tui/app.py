@@ -13,7 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from textual._xterm_parser import XTermParser
 from textual.app import App
+from textual.events import Event, InputEvent, Paste
 
 from localkv.chat.store import ConversationStore
 from localkv.commands.ends import ENDINGS, exit_within, leave_dead_terminal
@@ -26,6 +28,7 @@ from localkv.tui.layout import CSS
 from localkv.tui.ports import Chat, Client
 from localkv.tui.screen import ChatScreen
 from localkv.tui.theme import choose_theme, palette, read_themes, textual_theme
+from localkv.tui.typeahead import Typed
 
 TERMINAL_SECONDS = 3.0
 """How long putting the terminal in order may take once all is saved."""
@@ -51,13 +54,19 @@ class LocalKVApp(App[None], inherit_bindings=False):
         ticks: Callable[[], float] = time.monotonic,
         session: str | None = None,
         private: bool = False,
+        typed: Typed = Typed(),  # noqa: B008  frozen
     ) -> None:
-        """`clock` is wall time, `ticks` measures rates; `session` is opened, or begun if it is new; new ones may be `private`."""
+        """`clock` is wall time, `ticks` measures rates; `session` is opened, or begun if it is new; new ones may be `private`.
+
+        `typed` was typed before and is typed again once somebody listens.
+        """
         super().__init__()
         self.animation_level = "none"
         self.endings: tuple[int, ...] = ()
         """Signals that end the chat in order."""
         self.ended_by = 0
+        self._typed = typed
+        self._held: list[Event] | None = []
         themes, self._problems = read_themes([resource_dir("themes"), home.user_themes])
         theme, problem = choose_theme(themes, config.chat.theme)
         self._problems += [problem] if problem else []
@@ -83,9 +92,29 @@ class LocalKVApp(App[None], inherit_bindings=False):
         """Say what is wrong with themes; from now on signals are obeyed."""
         for number in self.endings:
             asyncio.get_running_loop().add_signal_handler(number, self._end, number)
+        if self._typed.settings is not None and getattr(self._driver, "attrs_before", None):
+            self._driver.attrs_before = self._typed.settings  # type: ignore[union-attr]  # what an editor finds meanwhile
         self.theme_changed_signal.subscribe(self, self._repaint)
         for problem in self._problems:
             self.notify(problem, severity="warning", markup=False, timeout=15)
+
+    async def on_event(self, event: Event) -> None:
+        """Input waits until somebody listens: Textual would give it to the list, or to nobody."""
+        if self._held is not None and isinstance(event, InputEvent | Paste):
+            self._held.append(event)
+        else:
+            await super().on_event(event)
+
+    async def on_chat_screen_listening(self, event: ChatScreen.Listening) -> None:
+        """What was typed until now goes to the composer, in the order of typing."""
+        event.stop()
+        held, self._held = self._held, None
+        parser = XTermParser()
+        keys = self._typed.keys
+        before = [each for each in (*parser.feed(keys), *parser.feed("")) if isinstance(each, Event)] if keys else []
+        for typed in (*before, *(held or [])):
+            typed.set_sender(self)
+            await super().on_event(typed)
 
     def _end(self, number: int) -> None:
         """The window was closed or the session ends: keep what came, let the engine save, go."""
@@ -125,6 +154,7 @@ def run(
     session: str | None = None,
     theme: str | None = None,
     private: bool = False,
+    typed: Typed = Typed(),  # noqa: B008  frozen
 ) -> int:
     """The chat until the person leaves; the exit code. Raises LocalKVError for what keeps it from starting."""
     from localkv.service.client import EngineClient
@@ -138,7 +168,7 @@ def run(
         client = EngineClient(home, config)
         if not (session or private or model):
             session = where_they_were(store)
-        app = LocalKVApp(home, config, store, Turns(store, client), client, session=session, private=private)
+        app = LocalKVApp(home, config, store, Turns(store, client), client, session=session, private=private, typed=typed)
         backup = store.begin_daily_backup(app.tell)
         app.endings = ENDINGS if os.name != "nt" else ()
         app.run(mouse=config.chat.mouse)

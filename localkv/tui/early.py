@@ -2,8 +2,8 @@
 
 Importing Textual takes four times as long as reading the list. Knows no widgets; imports nothing but the store, and is only
 a picture: whatever is in its way (narrow terminal, no database yet, a theme that can't be read), it draws nothing and the
-chat says what is wrong. The terminal is in its alternate screen afterwards, where the chat goes on; keys typed meanwhile
-wait, unseen, for the chat. Thread: main.
+chat says what is wrong. The terminal is in its alternate screen afterwards, where the chat goes on; keys typed meanwhile are
+kept by `typeahead`. Thread: main.
 """
 
 import contextlib
@@ -65,24 +65,23 @@ def first_frame(
 
     The chat will open `session`, or with `resume` the conversation that was used last.
 
-    Afterwards the terminal behaves as before. If the body fails before the chat was there, it is back on its main screen.
+    If the body fails before the chat was there, the terminal is back on its main screen.
     """
     stream = stream or sys.stdout
     frame = _frame(home, config, theme or config.chat.theme, session, stream, resume=resume)
     if not frame:
         yield False
         return
-    with _quiet_keys(stream.fileno()):
-        stream.write(frame)
-        stream.flush()
-        ended_well = False
-        try:
-            yield True
-            ended_well = True
-        finally:
-            if not ended_well:
-                stream.write(LEAVE)
-                stream.flush()
+    stream.write(frame)
+    stream.flush()
+    ended_well = False
+    try:
+        yield True
+        ended_well = True
+    finally:
+        if not ended_well:
+            stream.write(LEAVE)
+            stream.flush()
 
 
 def picture(
@@ -169,21 +168,3 @@ def _ink(home: Home, theme: str) -> Ink:
 def _sgr(kind: int, color: str) -> str:
     red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
     return f"\x1b[{kind};2;{red};{green};{blue}m"
-
-
-@contextlib.contextmanager
-def _quiet_keys(terminal: int) -> Iterator[None]:
-    """What is typed before the chat listens is kept for it and not echoed over the picture."""
-    if os.name == "nt":
-        yield
-        return
-    import termios
-
-    before = termios.tcgetattr(terminal)
-    quiet = termios.tcgetattr(terminal)
-    quiet[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(terminal, termios.TCSANOW, quiet)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
+from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import TextArea
 
@@ -50,6 +51,9 @@ def refusing(action: Callable[Concatenate["ChatScreen", P], None]) -> Callable[C
 class ChatScreen(Panes):
     """The main screen."""
 
+    class Listening(Message):
+        """The screen is filled and the composer gets the focus: the app hears of this after the change of focus."""
+
     def __init__(
         self,
         desk: Desk,
@@ -87,6 +91,7 @@ class ChatScreen(Panes):
         self.stage.show_list()
         self.stage.show_open()
         self.composer.focus()
+        self.post_message(self.Listening())
         self.call_after_refresh(self.stage.prepare)
 
     def on_unmount(self) -> None:
