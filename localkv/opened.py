@@ -13,6 +13,7 @@ from functools import partial
 import torch
 import transformers
 
+from localkv.admission import Admission
 from localkv.chat.tokens import Tokens
 from localkv.config import Config, ModelSection
 from localkv.engine.live import Blank, Live, Transient
@@ -51,7 +52,7 @@ SELFTEST_TOKENS = 4
 
 @dataclass(frozen=True)
 class Opened:
-    """Everything that serves one model. `keeper` and `ground` are None where the model runs uncached."""
+    """Everything that serves one model. `keeper`, `admission` and `ground` are None where the model runs uncached."""
 
     loaded: Loaded
     live: Live
@@ -59,6 +60,7 @@ class Opened:
     verdict: Verdict
     context_tokens: int
     keeper: Keeper | None
+    admission: Admission | None
     ground: Ground | None
     pool: HostPool | None
     notes: tuple[str, ...]
@@ -93,6 +95,8 @@ class Opened:
 
     def close(self) -> None:
         """Let go of everything. What is unsaved is lost: flush before."""
+        if self.admission is not None:
+            self.admission.close()
         if self.keeper is not None:
             self.keeper.close()
 
@@ -113,7 +117,7 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     if layout is None:
         workspace = Blank() if verdict.reading == "whole" else Transient(loaded.text_config)
         live = Live(loaded.model, workspace, None, loaded.device)
-        return Opened(loaded, live, tokens, verdict, context_tokens, None, None, None, notes)
+        return Opened(loaded, live, tokens, verdict, context_tokens, None, None, None, None, notes)
     fingerprint = loaded.fingerprint(verdict.attention, f"{verdict.reading}:{layout.block_tokens}")
     ground = Ground(layout, loaded.identity, fingerprint)
     slot = Slot(layout, context_tokens, loaded.device)
@@ -122,7 +126,7 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     keeper, trouble = _open_keeper(ground, pool, config, home, events)
     if trouble:
         notes = (*notes, f"nothing can be saved now, and it is tried again with every save: {trouble}")
-    opened = Opened(loaded, live, tokens, verdict, context_tokens, keeper, ground, pool, notes)
+    opened = Opened(loaded, live, tokens, verdict, context_tokens, keeper, Admission(live, keeper), ground, pool, notes)
     opened.warm()
     return opened
 

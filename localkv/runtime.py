@@ -6,7 +6,7 @@
     bring     SSD -> RAM -> slot, verified before use              placement/keeper, engine/live
     prefill   all tokens after resume_at, new and lost alike       engine/prefill
     decode    step, sample, stream                                 engine/decode
-    admit     each block that became full, the state at the end    placement/keeper
+    admit     each block that became full, the state at the end    admission
 
 Fallback prefill is no path of its own: what could not be brought is more to prefill. Knows no conversations beyond the turn, and no
 sockets. Thread: the engine's, except `snapshot`, which any thread may call. Imports no torch until `prepare`.
@@ -99,6 +99,8 @@ class Runtime:
                 head = self._keep_end(answer)
         finally:
             self.tally.busy_conversation = ""
+            if opened.admission is not None:
+                opened.admission.abandon()  # after a turn that did not fail, nothing is under way any more
         self._finish(answer, ending, head, emit)
 
     def _restore(self, answer: "Answer", rendered: "Rendered", emit: Emit) -> Plan:
@@ -138,8 +140,9 @@ class Runtime:
         return plan
 
     def _plan(self, opened: "Opened", question: Question) -> Plan:
-        if opened.keeper is None:
+        if opened.keeper is None or opened.admission is None:
             return _from_the_start(question, Reason.UNCACHED_KIND)
+        opened.admission.settle()  # the names of what the slot holds
         return opened.keeper.plan(question, SlotView(opened.live.ids, opened.live.names, self._owner, self._mixed))
 
     def _bring(self, answer: "Answer", plan: Plan, emit: Emit) -> BadRecord | None:
@@ -180,7 +183,7 @@ class Runtime:
             for after_chunk in prefill(opened.live, answer.prompt, opened.block_tokens, cancelled, reading):
                 logits = after_chunk
                 turn.prefilled(opened.live.forwarded_tokens - before)
-                self._admit_full(opened, CHECKPOINT_EVERY)
+                _admit(opened, CHECKPOINT_EVERY)
                 self._say(answer, "prefill", turn.prefilled_tokens, plan.prompt_tokens - plan.resume_at, emit)
         except Cancelled:
             return "cancelled"
@@ -193,55 +196,25 @@ class Runtime:
         for token in decoding.run(logits, cancelled, lambda: answer.stream.stopped):
             turn.drew()
             self._stream(answer, answer.push(token), [token], emit)
-            self._admit_full(opened)
+            _admit(opened)
         self._stream(answer, answer.stream.finish(), [], emit)
         return decoding.ending
 
     # ---- records ----
 
-    def _admit_full(self, opened: "Opened", checkpoint_every: int = 0) -> None:
-        """Keep every block that became full, and, at each so-manyth block edge, the state of a model that needs checkpoints."""
-        live, keeper = opened.live, opened.keeper
-        while keeper is not None and live.has_unnamed_block:
-            layout = keeper.ground.layout
-            if layout.block_bytes:
-                with keeper.reserve("block", layout.block_bytes) as place:
-                    record = live.name_block(place.view)
-                    place.commit(record)
-            else:
-                live.name_block(None)
-            due = checkpoint_every and len(live.names) % checkpoint_every == 0 and not layout.only_full
-            if due and live.position == len(live.names) * layout.block_tokens:
-                self._keep_state(opened, "", spare=True)
-
     def _keep_end(self, answer: "Answer") -> Head | None:
         """Keep the state at the end of the turn; returns the conversation's new head."""
         opened, request = answer.opened, answer.request
-        if opened.keeper is None:
+        if opened.admission is None or opened.keeper is None:
             return None
+        opened.admission.settle()
         if opened.live.position > answer.end:
             # Tokens sampled past a stop string leave the log, and the slot where it can forget them.
             if not opened.keeper.ground.layout.only_full:
                 return request.head
             opened.live.rewind(answer.end)
         replaces = "" if request.keep_head or request.head is None else request.head.name
-        head = self._keep_state(opened, replaces)
-        return head or request.head
-
-    def _keep_state(self, opened: "Opened", replaces: str, *, spare: bool = False) -> Head | None:
-        """The state at the live position as a record; None if there is no room for it."""
-        live, keeper = opened.live, opened.keeper
-        assert keeper is not None
-        ground = keeper.ground
-        if ground.layout.only_full and live.position == len(live.names) * ground.layout.block_tokens:
-            # A checkpoint here would be empty: the last block says it all.
-            return Head(live.names[-1], ground.identity, live.position, ground.fingerprint) if live.names else None
-        with keeper.reserve("checkpoint", ground.layout.checkpoint_bytes(live.position)) as place:
-            if place.view is None:
-                return None
-            record = live.describe_end(place.view)
-            place.commit(record, replaces, spare=spare)
-        return Head(record.name, ground.identity, record.position, ground.fingerprint)
+        return opened.admission.keep_state(replaces) or request.head
 
     # ---- what is told ----
 
@@ -364,6 +337,12 @@ class Runtime:
         if self._opened is not None:
             opened, self._opened, self._owner, self.tally.slot_head = self._opened, None, "", ""
             opened.close()
+
+
+def _admit(opened: "Opened", checkpoint_every: int = 0) -> None:
+    """Send what has become full on its way."""
+    if opened.admission is not None:
+        opened.admission.full_blocks(checkpoint_every)
 
 
 def _refuse_overlong(answer: "Answer") -> None:

@@ -18,6 +18,7 @@ HEAVY = ("torch", "transformers", "textual")
 ENGINE_SIDE = (
     "localkv.runtime",
     "localkv.opened",
+    "localkv.admission",
     "localkv.answer",
     "localkv.status",
     "localkv.estimate",

@@ -92,7 +92,7 @@ def test_the_matrix_sees_a_changed_byte(column: str, tmp_path: Path, monkeypatch
         def damaged(kind, start, end, payload):
             copy = bytearray(payload)
             copy[1] ^= 1
-            load(kind, start, end, memoryview(copy))
+            return load(kind, start, end, memoryview(copy))
 
         monkeypatch.setattr(trial.opened.live, "load", damaged)
         assert matrix.CELLS[column](matrix.Pair(trial, still, 1)).startswith("FAILED")

@@ -5,6 +5,10 @@ Knows the slot and the model, and how records are named; knows nothing of tiers 
     ids      exactly what was fed, in order: len(ids) is the position
     names    of the full blocks that the workspace holds, first block first: len(names) <= len(ids) // S
 
+    end      of the checkpoint that is exactly the state at the position; empty if no record is
+
+Names come later than bytes: a record's name covers its bytes, which must have left the device first (localkv.admission).
+
 Invariant: the workspace's state is the state after feeding `ids`, whatever route it came by.
 """
 
@@ -15,9 +19,11 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache
 
+from localkv.engine.arena import Arena
+from localkv.engine.copier import Mark
 from localkv.engine.slot import Slot
 from localkv.kv.layout import Layout
-from localkv.kv.record import Record, RecordKind, describe, empty_block, pack_ids
+from localkv.kv.record import RecordKind
 
 
 class Transient:
@@ -34,6 +40,9 @@ class Transient:
     def move_to(self, position: int) -> None:
         """Only to where it is: this workspace cannot be restored."""
 
+    def catch_up(self) -> None:
+        """Nothing is copied in or out."""
+
 
 class Blank:
     """The workspace of a model that keeps its state where no cache can see it: every forward reads all tokens again."""
@@ -45,6 +54,9 @@ class Blank:
 
     def move_to(self, position: int) -> None:
         """Nothing is kept."""
+
+    def catch_up(self) -> None:
+        """Nothing is copied in or out."""
 
 
 class Live:
@@ -58,17 +70,23 @@ class Live:
         device: torch.device,
         root: str = "",
         fingerprint: str = "",
+        arena: Arena | None = None,
     ) -> None:
-        """`root` is the parent of all chains of this model, `fingerprint` goes into each record; both unused without a layout."""
+        """`root` is the parent of all chains of this model, `fingerprint` goes into each record; both unused without a layout.
+
+        `arena` is the memory of the pool on the device, if there is one.
+        """
         self._model = model
         self.workspace = workspace
         self.layout = layout
         self._device = device
-        self._root = root
-        self._fingerprint = fingerprint
+        self.root = root
+        self.fingerprint = fingerprint
+        self._arena = arena
         self._furthest = 0
         self.ids: list[int] = []
         self.names: list[str] = []
+        self.end = ""
         self.forwarded_tokens = 0
         """Tokens that went through the model since the start: the count behind every "computed" in the numbers."""
 
@@ -85,7 +103,7 @@ class Live:
     def reset(self) -> None:
         """Forget the conversation."""
         self.workspace.reset()
-        self.ids, self.names = [], []
+        self.ids, self.names, self.end = [], [], ""
 
     @property
     def used_bytes(self) -> int:
@@ -102,22 +120,43 @@ class Live:
         assert self.layout is not None
         del self.ids[n_tokens:]
         del self.names[n_tokens // self.layout.block_tokens :]
+        self.end = ""
 
-    def load(self, kind: RecordKind, start: int, end: int, payload: memoryview) -> None:
-        """Copy the record of tokens [start, end) into the slot."""
+    def load(self, kind: RecordKind, start: int, end: int, payload: memoryview | range) -> Mark:
+        """Copy the record of tokens [start, end) into the slot, from host memory or from the arena's bytes `payload`.
+
+        Host memory may be reused when the mark is reached; the arena's at once.
+        """
         assert self.layout is not None
-        tensor = torch.frombuffer(payload, dtype=torch.uint8)
+        tensor, resident = self._tensor(payload)
         if kind == "block":
-            self.slot.load_block(start // self.layout.block_tokens, tensor)
-        else:
-            self.slot.load_checkpoint(end, tensor)
+            return self.slot.load_block(start // self.layout.block_tokens, tensor, resident=resident)
+        return self.slot.load_checkpoint(end, tensor, resident=resident)
 
-    def adopt(self, ids: Sequence[int], names: Sequence[str]) -> None:
-        """The state after `ids` is in the slot now, all of it copied in or there from before."""
+    def send_block(self, index: int, room: memoryview | range) -> Mark:
+        """Copy the full block `index` out, into host memory or the arena. The bytes are there when the mark is reached."""
+        tensor, resident = self._tensor(room)
+        return self.slot.save_block(index, tensor, resident=resident)
+
+    def send_end(self, room: memoryview | range) -> Mark:
+        """Copy the state at the live position out; `room` is as long as that checkpoint's payload."""
+        tensor, resident = self._tensor(room)
+        return self.slot.save_checkpoint(self.position, tensor, resident=resident)
+
+    def _tensor(self, memory: memoryview | range) -> tuple[torch.Tensor, bool]:
+        """The bytes of `memory`, and whether they are on the device."""
+        if isinstance(memory, range):
+            assert self._arena is not None, "only a pool on the device has places there"
+            return self._arena.view(memory), True
+        # without bytes there is nothing to share
+        return (torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)), False
+
+    def adopt(self, ids: Sequence[int], names: Sequence[str], end: str = "") -> None:
+        """The state after `ids` is in the slot now, all of it copied in or there from before; `end` is its checkpoint's name."""
         assert self.layout is not None
         if self.layout.only_full:
             self.workspace.move_to(len(ids))
-        self.ids, self.names = list(ids), list(names)
+        self.ids, self.names, self.end = list(ids), list(names), end
 
     def rewind(self, position: int) -> None:
         """Drop the tokens after `position`. Only where full attention is all there is: nothing but lengths changes."""
@@ -126,34 +165,9 @@ class Live:
         self.workspace.move_to(position)
         self.leave(position)
 
-    @property
-    def has_unnamed_block(self) -> bool:
-        """Whether a block became full that has no name yet."""
-        return self.layout is not None and (len(self.names) + 1) * self.layout.block_tokens <= self.position
-
-    def name_block(self, room: memoryview | None) -> Record:
-        """Copy the first full block without a name into `room` and name it. Without room it gets its name all the same."""
-        assert self.layout is not None
-        size, i = self.layout.block_tokens, len(self.names)
-        parent, ids = self.names[-1] if self.names else self._root, pack_ids(self.ids[i * size : (i + 1) * size])
-        if not self.layout.block_bytes:
-            record = empty_block(parent, ids, (i + 1) * size, self._fingerprint)
-        else:
-            payload = memoryview(bytearray(self.layout.block_bytes)) if room is None else room
-            self.slot.save_block(i, torch.frombuffer(payload, dtype=torch.uint8))
-            record = describe("block", parent, ids, (i + 1) * size, self._fingerprint, payload)
-        self.names.append(record.name)
-        return record
-
-    def describe_end(self, room: memoryview) -> Record:
-        """Copy the state at the live position into `room`, as long as that checkpoint's payload, and describe it."""
-        assert self.layout is not None
-        self.slot.save_checkpoint(self.position, torch.frombuffer(room, dtype=torch.uint8))
-        parent, ids = self.names[-1] if self.names else self._root, self.ids[self.layout.tail_start(self.position) :]
-        return describe("checkpoint", parent, pack_ids(ids), self.position, self._fingerprint, room)
-
     def feed(self, ids: Sequence[int]) -> torch.Tensor:
         """Run `ids` through the model; returns the logits [V] after the last of them, on the device."""
+        self.workspace.catch_up()
         cache = self.workspace.cache
         seen = ids if cache is not None else [*self.ids, *ids]
         state: dict[str, Any] = {"cache": cache, "use_cache": True} if cache is not None else {"use_cache": False}
@@ -161,6 +175,7 @@ class Live:
         with torch.inference_mode():
             out = self._model(tokens, logits_to_keep=1, **state)
         self.ids.extend(ids)
+        self.end = ""
         self._furthest = max(self._furthest, len(self.ids))
         self.forwarded_tokens += len(seen)
         logits: torch.Tensor = out.logits[0, -1]

@@ -191,8 +191,8 @@ def _through_slot(loaded: Loaded, slot: Slot, reading: Reading) -> list[torch.Te
     out = [live.feed(first)]
     block = torch.empty(loaded.layout.block_bytes, dtype=torch.uint8)
     state = torch.empty(loaded.layout.checkpoint_bytes(len(first)), dtype=torch.uint8)
-    slot.save_block(0, block)
-    slot.save_checkpoint(len(first), state)
+    slot.save_block(0, block).wait()
+    slot.save_checkpoint(len(first), state).wait()
     out += [_feed_second(second, len(first), reading, live.feed), live.feed([token])]
     live.reset()
     for region in (*slot.regions.slabs, *slot.regions.states):

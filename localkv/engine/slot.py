@@ -1,28 +1,45 @@
 """The slot: the workspace in device memory where the model runs, and copies between it and record payloads.
 
 Knows the layout and torch; knows nothing of names, tiers or conversations. Thread: the engine's, which alone touches the
-slot. Payloads are one-dimensional uint8 tensors in host memory; the caller owns them and must keep them alive during the call.
-After any method returns, its bytes may be read or reused: device copies are waited for.
+slot. Payloads are one-dimensional uint8 tensors. One in host memory belongs to the caller, who must neither reuse nor read it
+before the mark that each copy returns is reached. One on the device itself (`resident`) is copied in the order of the model's work:
+it may be given to something else at once.
 
-On CPU the regions are anonymous memory of the full context: pages that no token has touched cost nothing. On CUDA a payload
-crosses the bus in one piece into a bounce buffer and is scattered there by one kernel per slab.
+On CPU the regions are anonymous memory of the full context: pages that no token has touched cost nothing. On a device a payload
+crosses the bus in one piece into a staging buffer and is scattered there by one kernel per slab; with several buffers as many
+copies are under way at once, and the model waits for none that it does not need.
 """
 
 import math
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from transformers.cache_utils import Cache
 
+from localkv.engine.copier import Copier, Mark, copier_for
 from localkv.kv.kinds import TORCH_DTYPES, Regions, SlidingRows, build_layers, set_position, sliding_capacity
 from localkv.kv.layout import DTYPE_BYTES, Layout, Slab
+
+IN_FLIGHT = 3
+"""Staging buffers, and so copies under way at once: two overlap copying and scattering, a third hides a slow start."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """A buffer on the device that payloads pass through."""
+
+    buffer: torch.Tensor
+    free: Mark
+    """From here on it may be filled anew."""
 
 
 class Slot:
     """State of one conversation at a time, for at most `context_tokens` tokens."""
 
-    def __init__(self, layout: Layout, context_tokens: int, device: torch.device) -> None:
+    def __init__(self, layout: Layout, context_tokens: int, device: torch.device, copier: Copier | None = None) -> None:
         self.layout = layout
         # Whole blocks: the last block may then be copied in and out like any other.
         self.context_tokens = math.ceil(context_tokens / layout.block_tokens) * layout.block_tokens
@@ -30,7 +47,8 @@ class Slot:
         self.regions = self._allocate()
         self._layers = build_layers(layout, self.regions)
         self.cache = Cache(layers=self._layers)
-        self._bounce = self._bounce_buffer()
+        self.copier = copier or copier_for(device)
+        self._stages = self._make_stages()
         self._n_full = len(layout.full_slabs)
 
     @property
@@ -43,25 +61,80 @@ class Slot:
         """Of these, sliding regions."""
         return sum(t.numel() * t.element_size() for t in self.regions.slabs[self._n_full :])
 
+    @property
+    def staging_bytes(self) -> int:
+        """Device memory of the staging buffers."""
+        return sum(stage.buffer.numel() for stage in self._stages)
+
     def reset(self) -> None:
         """Start at token 0. Rows stay as they are: nothing attends to them."""
         for state in self.regions.states:
-            state.zero_()
+            self.copier.compute(partial(_zero, state))
         set_position(self._layers, 0)
 
     def move_to(self, position: int) -> None:
         """All state up to `position` has been copied in, or, with full attention alone, was there before; go on from there."""
         set_position(self._layers, position)
 
-    def load_block(self, index: int, payload: torch.Tensor) -> None:
+    def catch_up(self) -> None:
+        """The model is about to run."""
+        self.copier.catch_up()
+
+    # ---- copies ----
+
+    def load_block(self, index: int, payload: torch.Tensor, *, resident: bool = False) -> Mark:
         """Copy block `index` in."""
         start = index * self.layout.block_tokens
-        self._load_rows(self._stage(payload), start, self.layout.block_tokens)
-        self._wait()
+        return self._bring(payload, lambda staged: _ignore(self._load_rows(staged, start, self.layout.block_tokens)), resident)
 
-    def load_checkpoint(self, position: int, payload: torch.Tensor) -> None:
+    def load_checkpoint(self, position: int, payload: torch.Tensor, *, resident: bool = False) -> Mark:
         """Copy the checkpoint at `position` in and go on from there. The blocks before it must be there."""
-        staged = self._stage(payload)
+        set_position(self._layers, position)
+        return self._bring(payload, lambda staged: self._load_state(staged, position), resident)
+
+    def save_block(self, index: int, payload: torch.Tensor, *, resident: bool = False) -> Mark:
+        """Copy block `index` out. All its tokens must have been fed."""
+        start = index * self.layout.block_tokens
+        return self._send(payload, lambda staged: _ignore(self._save_rows(staged, start, self.layout.block_tokens)), resident)
+
+    def save_checkpoint(self, position: int, payload: torch.Tensor, *, resident: bool = False) -> Mark:
+        """Copy the state at `position`, the slot's present position, out."""
+        starts = self._window_starts()  # as they are now: the copy may be made later
+        return self._send(payload, lambda staged: self._save_state(staged, position, starts), resident)
+
+    def _bring(self, payload: torch.Tensor, scatter: Callable[[torch.Tensor], None], resident: bool) -> Mark:
+        copier = self.copier
+        if resident or not self._stages:
+            copier.compute(lambda: scatter(payload))
+            return copier.mark()
+        stage = self._next_stage()
+        staged = stage.buffer[: payload.numel()]
+        landed = copier.copy_in(payload, staged, after=stage.free)
+        copier.compute_waits(landed)
+        copier.compute(lambda: scatter(staged))
+        stage.free = copier.mark()
+        return landed
+
+    def _send(self, payload: torch.Tensor, gather: Callable[[torch.Tensor], None], resident: bool) -> Mark:
+        copier = self.copier
+        if resident or not self._stages:
+            copier.compute(lambda: gather(payload))
+            return copier.mark()
+        stage = self._next_stage()
+        staged = stage.buffer[: payload.numel()]
+        copier.compute_waits(stage.free)
+        copier.compute(lambda: gather(staged))
+        stage.free = copier.copy_out(staged, payload, after=copier.mark())
+        return stage.free
+
+    def _next_stage(self) -> Stage:
+        """The one that was used longest ago: the likeliest to be free."""
+        self._stages.append(self._stages.pop(0))
+        return self._stages[-1]
+
+    # ---- within the device ----
+
+    def _load_state(self, staged: torch.Tensor, position: int) -> None:
         start = self.layout.tail_start(position)
         offset = self._load_rows(staged, start, position - start)
         for slab, region in self._sliding():
@@ -74,22 +147,11 @@ class Slot:
             n_bytes = state.numel() * state.element_size()
             state.copy_(staged[offset : offset + n_bytes].view(state.dtype).view(state.shape))
             offset += n_bytes
-        set_position(self._layers, position)
-        self._wait()
 
-    def save_block(self, index: int, payload: torch.Tensor) -> None:
-        """Copy block `index` out. All its tokens must have been fed."""
-        start = index * self.layout.block_tokens
-        staged = self._staging_for(payload)
-        self._save_rows(staged, start, self.layout.block_tokens)
-        self._deliver(staged, payload)
-
-    def save_checkpoint(self, position: int, payload: torch.Tensor) -> None:
-        """Copy the state at `position`, the slot's present position, out."""
-        staged = self._staging_for(payload)
+    def _save_state(self, staged: torch.Tensor, position: int, window_starts: list[int]) -> None:
         start = self.layout.tail_start(position)
         offset = self._save_rows(staged, start, position - start)
-        for (slab, region), first in zip(self._sliding(), self._window_starts(), strict=True):
+        for (slab, region), first in zip(self._sliding(), window_starts, strict=True):
             kept = min(position, (slab.window or 1) - 1)
             n_bytes = slab.token_bytes * kept
             shape = (region.shape[0], region.shape[1], kept, region.shape[3])
@@ -99,7 +161,6 @@ class Slot:
             n_bytes = state.numel() * state.element_size()
             staged[offset : offset + n_bytes].view(state.dtype).view(state.shape).copy_(state)
             offset += n_bytes
-        self._deliver(staged, payload)
 
     def _load_rows(self, staged: torch.Tensor, start: int, n_tokens: int) -> int:
         offset = 0
@@ -142,34 +203,20 @@ class Slot:
         states = [_zeros((1, *state.shape), state.dtype, self.device) for _, state in self.layout.states]
         return Regions(tuple(slabs), tuple(states))
 
-    def _bounce_buffer(self) -> torch.Tensor | None:
-        if self.device.type == "cpu":
-            return None
+    def _make_stages(self) -> list[Stage]:
+        if not self.copier.staged:
+            return []
         size = max(self.layout.block_bytes, self.layout.max_checkpoint_bytes, 1)
-        return torch.zeros(size, dtype=torch.uint8, device=self.device)
+        free = self.copier.mark()
+        return [Stage(torch.zeros(size, dtype=torch.uint8, device=self.device), free) for _ in range(IN_FLIGHT)]
 
-    def _stage(self, payload: torch.Tensor) -> torch.Tensor:
-        """`payload` where the device can read it fast: on CPU itself, else the bounce buffer after one copy."""
-        if self._bounce is None:
-            return payload
-        staged = self._bounce[: payload.numel()]
-        staged.copy_(payload, non_blocking=True)
-        return staged
 
-    def _staging_for(self, payload: torch.Tensor) -> torch.Tensor:
-        return payload if self._bounce is None else self._bounce[: payload.numel()]
+def _zero(tensor: torch.Tensor) -> None:
+    tensor.zero_()
 
-    def _deliver(self, staged: torch.Tensor, payload: torch.Tensor) -> None:
-        if staged is not payload:
-            payload.copy_(staged, non_blocking=True)
-        self._wait()
 
-    def _wait(self) -> None:
-        # The bytes are hashed, written or reused by other threads next: an unfinished copy would be read as garbage.
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
-        elif self.device.type == "mps":
-            torch.mps.synchronize()
+def _ignore(_: object) -> None:
+    """How many bytes a block has is known."""
 
 
 def _zeros(shape: tuple[int, ...], dtype: str, device: torch.device) -> torch.Tensor:
