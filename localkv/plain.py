@@ -8,27 +8,29 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TextIO
+from dataclasses import dataclass
+from typing import Any
 
-from localkv.chat.tree import Conversation
-from localkv.commands.output import ProgressLine, for_stream, print_sections, print_table, say_to
+from localkv.chat.tree import Conversation, Message
+from localkv.commands.console import CONTINUED, PROMPT, Console
+from localkv.commands.openchat import Draft, OpenChat
+from localkv.commands.output import ProgressLine, print_sections, print_table
 from localkv.commands.registry import PLAIN_COMMANDS, Call, Mistake, help_lines, message_of, parse
 from localkv.commands.say import Output, follow
 from localkv.commands.sentences import cache_lines, progress_line, speed_line
 from localkv.commands.setup import Setup
 from localkv.commands.stats import sections
-from localkv.commands.talk import Talk, changed_model, changed_sampling, open_talk
+from localkv.commands.talk import changed_model, changed_sampling, open_talk
 from localkv.config import ModelSection, SamplingSection
-from localkv.errors import ConfigError, LocalKVError, UnknownConversation
+from localkv.errors import ConfigError, LocalKVError
 from localkv.service.caretaker import forget_through, logs_only_in
 from localkv.service.protocol import Failed, Look, Prepare, Progress, Ready, Snapshot
 from localkv.service.turn_events import Finished
 from localkv.service.turns import Turn
 from localkv.units import format_age
 
-PROMPT = "you> "
-CONTINUED = "...> "
+__all__ = ["CONTINUED", "PROMPT", "Console", "Draft", "PlainChat", "begin", "run"]
+
 _LOOK_SECONDS = 10.0
 
 
@@ -37,59 +39,8 @@ class _QuitError(Exception):
 
 
 @dataclass(slots=True)
-class Draft:
-    """A conversation that is stored with its first question. `name` empty: the time."""
-
-    model: ModelSection
-    sampling: SamplingSection
-    system: str
-    name: str = ""
-    private: bool = False
-
-
-@dataclass(slots=True)
-class Console:
-    """Standard streams, line by line."""
-
-    source: TextIO
-    out: TextIO
-    errors: TextIO
-
-    def tell(self, *lines: str) -> None:
-        """Lines for the person."""
-        for line in lines:
-            print(for_stream(line, self.out), file=self.out, flush=True)
-
-    def note(self, *lines: str) -> None:
-        """Lines about the program: to stderr."""
-        for line in lines:
-            say_to(self.errors, line)
-
-    def read(self, prompt: str = PROMPT) -> str | None:
-        """The next message: lines that end in a backslash go on. None at the end of the input."""
-        lines: list[str] = []
-        while True:
-            self.out.write(CONTINUED if lines else prompt)
-            self.out.flush()
-            line = self.source.readline()
-            if not line:
-                return "\n".join(lines) if lines else None
-            text = line.removesuffix("\n")
-            if text == line or not text.endswith("\\"):
-                return "\n".join([*lines, text])
-            lines.append(text[:-1])
-
-
-@dataclass(slots=True)
-class PlainChat:
+class PlainChat(OpenChat):
     """One chat from its first prompt to its end."""
-
-    talk: Talk
-    console: Console
-    draft: Draft
-    opened: Conversation | None = None
-    trashed: list[Conversation] = field(default_factory=list)
-    failed: bool = False
 
     def run(self) -> int:
         """Read and answer until the input ends; returns the exit code."""
@@ -136,12 +87,18 @@ class PlainChat:
             "delete": lambda _: self.delete(),
             "undo": lambda _: self.undo(),
             "erase": lambda _: self.erase(),
-            "retry": lambda _: self.answer(self.talk.chat.regenerate(self._stored().id)),
-            "continue": lambda _: self.answer(self.talk.chat.continue_answer(self._stored().id)),
+            "retry": lambda _: self.answer(self.talk.chat.regenerate(self.stored().id)),
+            "continue": lambda _: self.answer(self.talk.chat.continue_answer(self.stored().id)),
             "system": self.system,
             "set": self.set,
             "model": self.model,
             "stats": lambda _: self.stats(),
+            "find": self.find,
+            "copy": self.show_answer,
+            "edit": self.edit,
+            "fork": self.fork,
+            "branch": self.branch,
+            "prune": lambda _: self.prune(),
             "quit": lambda _: self.quit(),
         }
 
@@ -209,20 +166,20 @@ class PlainChat:
 
     def rename(self, title: str) -> None:
         """Give this conversation another title."""
-        self.talk.store.rename(self._stored().id, title=title)
+        self.talk.store.rename(self.stored().id, title=title)
         self._refresh()
 
     def delete(self) -> None:
         """Move this conversation to the trash and begin a new one."""
-        conversation = self._stored()
+        conversation = self.stored()
         self.talk.store.trash(conversation.id)
-        self.trashed.append(conversation)
+        self.deleted.append(conversation)
         self.new("")
         self.console.note(f'[localkv] "{conversation.name}" is in the trash; /undo brings it back')
 
     def erase(self) -> None:
         """Remove this conversation for good and begin a new one; a person is asked first."""
-        conversation = self._stored()
+        conversation = self.stored()
         if self.console.source.isatty():
             answer = self.console.read(f'Remove "{conversation.name}" for good? [y/N] ') or ""
             if answer.strip().lower() not in {"y", "yes"}:
@@ -235,12 +192,16 @@ class PlainChat:
 
     def undo(self) -> None:
         """Bring back the conversation that was deleted last."""
-        if not self.trashed:
+        if not self.deleted:
             self.console.note("nothing was deleted")
             return
-        conversation = self.trashed.pop()
-        self.talk.store.untrash(conversation.id)
-        self.open(conversation.name)
+        match self.deleted.pop():
+            case Conversation() as conversation:
+                self.talk.store.untrash(conversation.id)
+                self.open(conversation.name)
+            case Message() as message:
+                self.talk.store.bring_back(message.id)
+                self.open(self.talk.store.get(message.conversation).name)
 
     def system(self, text: str) -> None:
         """Show the system prompt, or begin a new conversation with another one."""
@@ -318,13 +279,8 @@ class PlainChat:
             self.console.note(f"[localkv] not saved: {problem}")
         return 1 if problem or (self.failed and not self.console.source.isatty()) else 0
 
-    def _stored(self) -> Conversation:
-        if self.opened is None:
-            raise UnknownConversation("nothing was said in this conversation yet")
-        return self.opened
-
     def _refresh(self) -> None:
-        self.opened = self.talk.store.get(self._stored().id)
+        self.opened = self.talk.store.get(self.stored().id)
 
     @property
     def _model(self) -> ModelSection:

@@ -257,3 +257,58 @@ def test_quit(home):
     result = chat(home, "say A\n/quit\nsay B\n")
     assert result.code == 0
     assert len(result.engine.requests) == 1
+
+
+def said(home, name):
+    """The texts on the path of a conversation."""
+    store = ConversationStore.open(home.database, home.backups)
+    try:
+        return [message.text for message in store.path(store.by_name(name).id)]
+    finally:
+        store.close()
+
+
+def test_edit_and_branch(home):
+    """A question asked in other words stands beside the old one; /branch shows both and goes back, with what followed."""
+    result = chat(home, "say A\nsay B\n/edit say C\n/branch\n/branch 1\n/branch 9\n/branch x\n", session="s")
+    assert [line.text for line in result.engine.requests[-1].lines] == ["say A", "A", "say C"]
+    assert "  1/2  You: say B\n> 2/2  You: say C\n" in result.out
+    assert said(home, "s") == ["say A", "A", "say B", "B"]
+    assert "has 2 versions" in result.err
+    assert '"x" is no number' in result.err
+
+
+def test_edit_asks_for_the_words(home):
+    """Without words, /edit shows the question and reads the new one."""
+    result = chat(home, "say A\n/edit\nsay B\n", session="s")
+    assert "You: say A\ninstead> B" in result.out
+    assert said(home, "s") == ["say B", "B"]
+
+
+def test_fork_goes_on_beside_the_old_one(home):
+    """What is said after /fork is said in the new conversation; what the engine gets begins as before."""
+    result = chat(home, "say A\n/fork side\nsay B\n", session="s")
+    assert [line.text for line in result.engine.requests[-1].lines] == ["say A", "A", "say B"]
+    assert said(home, "s") == ["say A", "A"]
+    assert said(home, "side") == ["say A", "A", "say B", "B"]
+
+
+def test_prune_and_undo(home):
+    """What is taken away comes back, the last first, whatever it was."""
+    chat(home, "say A\nsay B\n/prune\n/prune\n/delete\n/undo\n/undo\n", session="s")
+    assert said(home, "s") == ["say A", "A", "say B"]
+
+
+def test_find_and_copy(home):
+    """Places are printed with their number, code alone."""
+    result = chat(home, "say A needle and a needle\n/find NEEDLE\n/find nothing\n/copy\n/copy 1\n", session="s")
+    assert "1/2  You: say A needle and a needle\n2/2" in result.out
+    assert "not found" in result.out
+    assert "has 0 blocks" in result.err
+
+
+def test_commands_about_messages_before_the_first_one(home):
+    """Each says that nothing was said yet."""
+    result = chat(home, "/find x\n/copy\n/edit x\n/fork\n/branch\n/prune\n/undo\n")
+    assert result.err.count("nothing was said in this conversation yet") == 6
+    assert names(home) == []

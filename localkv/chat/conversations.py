@@ -51,7 +51,7 @@ class ConversationTable:
         key = uuid.uuid4().hex
         system = well_formed(system)
         with self._database.writing() as connection:
-            _refuse_taken(connection, name)
+            refuse_taken(connection, name)
             connection.execute(
                 "INSERT INTO conversations (id, name, title, model, sampling, created, updated, system, private)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -90,7 +90,7 @@ class ConversationTable:
         with self._database.writing() as connection:
             known = rows.conversation(connection, conversation)
             if name is not None and name != known.name:
-                _refuse_taken(connection, name)
+                refuse_taken(connection, name)
             connection.execute(
                 "UPDATE conversations SET title = ?, name = ? WHERE id = ?",
                 (known.title if title is None else title_from(title), known.name if name is None else name, conversation),
@@ -187,7 +187,8 @@ def check_tag(tag: str) -> str:
     return tag
 
 
-def _refuse_taken(connection: sqlite3.Connection, name: str) -> None:
+def refuse_taken(connection: sqlite3.Connection, name: str) -> None:
+    """Return if no conversation is called `name`; else raise ConversationExists."""
     row = connection.execute("SELECT trashed FROM conversations WHERE name = ?", (name,)).fetchone()
     if row is not None:
         where = "" if row[0] is None else " (it is in the trash)"

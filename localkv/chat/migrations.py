@@ -126,6 +126,18 @@ MIGRATIONS: tuple[Migration, ...] = (
         ),
         filling="INSERT INTO words (rowid, text) SELECT seq, text FROM spoken WHERE seq > ? AND seq <= ?",
     ),
+    # A table of its own: a column of messages would stand behind the long ones, and each walk would read them.
+    Migration(
+        "branches that were taken away",
+        (
+            """
+            CREATE TABLE hidden (
+                message TEXT PRIMARY KEY NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+                since   REAL NOT NULL
+            ) WITHOUT ROWID
+            """,
+        ),
+    ),
 )
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from localkv.chat.backups import begin_daily_backup
 from localkv.chat.conversations import check_name
 from localkv.chat.database import BUSY_SECONDS, Database
+from localkv.chat.forks import ForkTable
 from localkv.chat.logs import read_logs
-from localkv.chat.messages import MessageTable
 from localkv.chat.migrations import MIGRATIONS, Migration, Progress, silent
 from localkv.chat.search import Hit, find
 from localkv.chat.writers import is_elsewhere
@@ -24,7 +24,7 @@ from localkv.chat.writers import is_elsewhere
 __all__ = ["ConversationStore", "check_name"]
 
 
-class ConversationStore(MessageTable):
+class ConversationStore(ForkTable):
     """All conversations of one database."""
 
     @classmethod

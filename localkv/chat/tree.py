@@ -82,6 +82,20 @@ class Conversation(msgspec.Struct, frozen=True):
     """Messages that wait to be sent, the next one first."""
 
 
+class Branch(msgspec.Struct, frozen=True):
+    """One path through a conversation, from its start to an end."""
+
+    leaf: str
+    """The message that it ends in."""
+    text: str
+    """What that message says."""
+    n_messages: int
+    created: float
+    """When that message was written."""
+    shown: bool
+    """The person looks at it."""
+
+
 def path_to(messages: Mapping[str, Message], leaf: str) -> list[Message]:
     """The messages from the root down to `leaf`.
 

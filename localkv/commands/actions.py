@@ -11,12 +11,12 @@ written is bound where people write, with or without alt, so that input methods 
 from dataclasses import dataclass
 from typing import Literal
 
-Place = Literal["anywhere", "composer", "list", "text"]
+Place = Literal["anywhere", "composer", "list", "message", "text"]
 
 LIVE: tuple[frozenset[Place], ...] = (
     frozenset(("anywhere", "composer")),
     frozenset(("anywhere", "list", "text")),
-    frozenset(("anywhere", "text")),
+    frozenset(("anywhere", "message", "text")),
 )
 """The places whose keys act at the same time: one set for each pane that can have the focus."""
 
@@ -24,6 +24,7 @@ PLACES: dict[Place, str] = {
     "composer": "Writing",
     "anywhere": "Anywhere",
     "list": "In the list",
+    "message": "On a message",
     "text": "In panes that scroll",
 }
 """Their titles in help, in its order."""
@@ -100,6 +101,25 @@ ACTIONS = (
     Action("copy.answer", "copy the newest answer", "f6", "copy_answer"),
     Action("latest", "go to the newest text and follow it", "ctrl+l", "latest"),
     Action("pane.next", "go to the next pane (also tab)", "f8", "next_pane"),
+    Action("message.up", "go to the message above; keys then act on it", "alt+up", "message(-1)"),
+    Action("message.down", "go to the message below; from the last one back to the composer", "alt+down", "message(1)"),
+    Action("find", "find words in this conversation", "ctrl+f", "find_text", slash="find", arguments="[WORDS]"),
+    Action("prune", "take this message and all below it away; /undo brings them back", slash="prune"),
+    Action("branch", "show the versions of this message, or look at version N", slash="branch", arguments="[N]"),
+    # On a message
+    Action("message.fold", "show or hide what the model thought", "space,enter", "wish('fold')", "message", "fold", "fold",
+           plain=False),
+    Action("message.copy", "copy this message, or its Nth block of code", "y", "wish('copy')", "message", "copy", "copy", "[N]"),
+    Action("message.code", "copy the next block of code in it", "b", "wish('code')", "message", "code"),
+    Action("message.edit", "ask the question in other words; the old path is kept", "e", "wish('edit')", "message", "edit",
+           "edit", "[TEXT]"),
+    Action("message.retry", "answer it again; the old answer is kept", "r", "wish('retry')", "message", "again"),
+    Action("message.continue", "go on with this answer", "c", "wish('continue')", "message", "go on"),
+    Action("message.fork", "go on from here in a new conversation", "f", "wish('fork')", "message", "fork", "fork", "[NAME]"),
+    Action("version.previous", "look at the version before", "left_square_bracket,left", "wish('previous')", "message"),
+    Action("version.next", "look at the next version of it", "right_square_bracket,right", "wish('next')", "message", "version"),
+    Action("message.delete", "take it and all below it away", "d,delete", "wish('delete')", "message", "delete"),
+    Action("message.undo", "bring back what was taken away last", "u", "wish('undo')", "message", "undo"),
     # In panes that scroll
     Action("text.up", "one row up", "up", "scroll_up", "text"),
     Action("text.down", "one row down", "down", "scroll_down", "text"),

@@ -12,6 +12,7 @@ from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
 from localkv.config import Config, ModelSection, SamplingSection
 from localkv.errors import ConversationExists, UnknownConversation
+from localkv.tui.entries import Places
 from localkv.tui.listing import Item, to_item
 
 TAIL = 32
@@ -46,6 +47,10 @@ class Desk:
         """What is typed in the open conversation and not sent."""
         self.trashed: list[str] = []
         """Newest last: what undo brings back."""
+        self.places: Places = {}
+        """Of messages that have several versions, which one they are."""
+        self._taken: list[tuple[str, int]] = []
+        """Messages that were taken away, newest last, and how many conversations were in the trash then."""
 
     @property
     def key(self) -> str:
@@ -72,6 +77,7 @@ class Desk:
         """Look at this conversation; of a long one only at its end, until `read_whole`."""
         self.opened = self.store.get(conversation)
         self.messages = self._tail(self.opened.leaf)
+        self.places = self.store.versions(conversation)
         self.draft = self.opened.draft
 
     @property
@@ -84,6 +90,7 @@ class Desk:
         if self.opened is not None:
             self.opened = self.store.get(self.opened.id)
             self.messages = self.store.path(self.opened.id)
+            self.places = self.store.versions(self.opened.id)
 
     def open_named(self, name: str) -> None:
         """Look at the conversation called `name`; one that will be called so if there is none."""
@@ -104,6 +111,7 @@ class Desk:
         self.start = replace(base, system=base.system if system is None else system)
         self.opened = None
         self.messages = []
+        self.places = {}
         self.draft = ""
 
     def ensure(self) -> Conversation:
@@ -120,6 +128,51 @@ class Desk:
                     if start.name:
                         raise
         return self.opened
+
+    # Branches of the open conversation
+
+    def end_at(self, message: str) -> None:
+        """Let the path end in this message; what is below it stays as another branch."""
+        if self.opened is not None and self.opened.leaf != message:
+            self.store.set_leaf(self.opened.id, message)
+            self.read_whole()
+
+    def look_at(self, message: str) -> None:
+        """Look at this message and what was last written below it."""
+        self.store.look_at(message)
+        self.read_whole()
+
+    def version(self, message: str, step: int) -> str | None:
+        """The next or previous version of a message; None if it is the only one. After the last comes the first."""
+        versions = self.store.shown_versions(message)
+        if message not in versions or len(versions) < 2:
+            return None
+        return versions[(versions.index(message) + step) % len(versions)]
+
+    def take_away(self, message: str) -> int:
+        """Take a message and all below it away; how many messages that are."""
+        n_messages = self.store.take_away(message)
+        self._taken.append((message, len(self.trashed)))
+        self.read_whole()
+        return n_messages
+
+    def bring_back(self) -> str:
+        """Bring back what was taken away last, if nothing was trashed since; its id, or nothing."""
+        if not self._taken or self._taken[-1][1] < len(self.trashed):
+            return ""
+        message, _ = self._taken[-1]
+        conversation = self.store.message(message).conversation
+        self.store.bring_back(message)
+        self._taken.pop()
+        if self.key != conversation:
+            self.open(conversation)
+        self.read_whole()
+        return message
+
+    def fork(self, message: str, name: str = "") -> Conversation:
+        """A new conversation that shares everything up to `message`."""
+        title = f"{self.title} (fork)" if self.title else ""
+        return self.store.fork(message, name or self._free_name(), title)
 
     def rename(self, conversation: str, title: str) -> Conversation:
         """Give it another title."""

@@ -1,15 +1,17 @@
 """Stored messages -> what the transcript shows of them. Pure."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from localkv.chat.thoughts import answer_of
 from localkv.chat.tree import Message
 from localkv.service.protocol import Numbers
 from localkv.tui.clean import one_line
 from localkv.tui.pages import Entry
 from localkv.tui.panel import footnote
+from localkv.tui.thinking import share
 
 MARKS = {
     "stopped": "Stopped. F5 goes on.",
@@ -19,14 +21,19 @@ MARKS = {
 """What is said beneath an answer that did not end by itself."""
 
 
-def to_entries(messages: Iterable[Message], now: float) -> list[Entry]:
+Places = Mapping[str, tuple[int, int]]
+"""Of messages that have several versions: which one it is, from 1, and of how many."""
+
+
+def to_entries(messages: Iterable[Message], now: float, places: Places) -> list[Entry]:
     """The messages of a path as entries."""
-    return [to_entry(message, now) for message in messages]
+    return [to_entry(message, now, places) for message in messages]
 
 
-def to_entry(message: Message, now: float) -> Entry:
+def to_entry(message: Message, now: float, places: Places) -> Entry:
     """One finished message as an entry."""
     numbers = to_numbers(message)
+    place = places.get(message.id)
     return Entry(
         id=message.id,
         role=message.role,
@@ -34,6 +41,8 @@ def to_entry(message: Message, now: float) -> Entry:
         time=clock_time(message.created, now),
         notes=(footnote(numbers),) if numbers is not None and numbers.generated_tokens else (),
         mark=MARKS.get(message.state, ""),
+        versions=f"< {place[0]}/{place[1]} >" if place is not None else "",
+        thought=share(message.text, numbers.generated_tokens, numbers.tokens_per_second) if numbers is not None else "",
     )
 
 
@@ -69,8 +78,8 @@ def clock_time(created: float, now: float) -> str:
 
 
 def answer_text(entries: Sequence[Entry]) -> str:
-    """The newest answer as the model wrote it; empty if there is none."""
-    return next((entry.text for entry in reversed(entries) if entry.role == "assistant"), "")
+    """The newest answer as the model wrote it, without its thoughts; empty if there is none."""
+    return next((answer_of(entry.text) for entry in reversed(entries) if entry.role == "assistant"), "")
 
 
 def first_line(text: str) -> str:

@@ -12,6 +12,7 @@ from rich.style import Style
 
 from localkv.tui.code import code_rows
 from localkv.tui.glyphs import Glyphs
+from localkv.tui.links import linked, with_links
 from localkv.tui.rows import BLANK, Row, Span, indent, row, wrap
 from localkv.tui.table import table_rows
 from localkv.tui.theme import Palette
@@ -139,7 +140,8 @@ class Markdown:
                 return
             case "image":
                 target = " ".join(str(node.attrs[key]) for key in ("src", "title") if key in node.attrs)
-                lines[-1].append((f"{node.content or 'image'} ({target})", self.palette.link))
+                style = linked(self.palette.link, str(node.attrs.get("src", "")))
+                lines[-1].append((f"{node.content or 'image'} ({target})", style))
                 return
             case _ if not node.children:
                 self._text(node.content, style, lines)
@@ -154,7 +156,7 @@ class Markdown:
         target = str(node.attrs.get("href", ""))
         before = len(lines[-1])
         for child in node.children:
-            self._spans(child, style + self.palette.link, lines)
+            self._spans(child, linked(style + self.palette.link, target), lines)
         shown = "".join(text for text, _ in lines[-1][before:])
         title = f' "{node.attrs["title"]}"' if "title" in node.attrs else ""
         if title or (target and target not in {shown, f"mailto:{shown}"}):
@@ -162,6 +164,8 @@ class Markdown:
 
     def _text(self, content: str, style: Style, lines: list[list[Span]]) -> None:
         head, *more = content.split("\n")
-        if head:
-            lines[-1].append((head, style))
-        lines.extend([(part, style)] if part else [] for part in more)
+        lines[-1] += self._linked(head, style)
+        lines.extend(self._linked(part, style) for part in more)
+
+    def _linked(self, text: str, style: Style) -> list[Span]:
+        return with_links(text, style, self.palette.link) if text and not style.link else [(text, style)] if text else []

@@ -31,6 +31,12 @@ class Entry:
     """What is wrong with it, and what can be done; shown so that it is seen."""
     growing: bool = field(default=False, kw_only=True)
     """It is being written; it is never kept rendered."""
+    versions: str = field(default="", kw_only=True)
+    """Which of several versions this is, such as "< 2/3 >"."""
+    thought: str = field(default="", kw_only=True)
+    """How long its thoughts took."""
+    unfolded: bool = field(default=False, kw_only=True)
+    """Its thoughts are shown."""
 
 
 Paint = Callable[[Entry, int], list[Row]]
@@ -57,6 +63,20 @@ class Pages:
     @property
     def entries(self) -> Sequence[Entry]:
         return self._entries
+
+    @property
+    def width(self) -> int:
+        return self._width
+
+    def index(self, message: str) -> int | None:
+        """Where the message with this id stands; None if it is not here."""
+        return self._index.get(message)
+
+    def extent(self, index: int) -> tuple[int, int]:
+        """The first row of message `index` and the one after its last, rendered for this if need be."""
+        self._measure(index)
+        top = self.top(index)
+        return top, top + self._heights[index]
 
     @property
     def height(self) -> int:
@@ -113,7 +133,7 @@ class Pages:
         if not 0 <= y < self.height:
             return BLANK
         index, offset = self.at(y)
-        rows = self._rows(index)
+        rows = self.rows(index)
         return rows[offset] if offset < len(rows) else BLANK
 
     def place(self, y: int) -> tuple[str, float]:
@@ -179,12 +199,13 @@ class Pages:
     def _measure(self, index: int) -> None:
         if not self._known[index]:
             self._known[index] = True
-            height = len(self._rows(index))
+            height = len(self.rows(index))
             if height != self._heights[index]:
                 self._heights[index] = height
                 del self._tops[index + 1 :]
 
-    def _rows(self, index: int) -> list[Row]:
+    def rows(self, index: int) -> list[Row]:
+        """What message `index` looks like."""
         entry = self._entries[index]
         if entry.growing:
             if self._growing is None or self._growing[0] is not entry:

@@ -89,7 +89,8 @@ class Panes(Screen[None]):
 
     def place(self, place: Place) -> Screen[None] | Widget:
         """Whose actions the keys of a place run."""
-        nodes: dict[Place, Widget] = {"composer": self.composer, "list": self.sessions, "text": self.transcript}
+        nodes: dict[Place, Widget] = {"composer": self.composer, "list": self.sessions}
+        nodes |= {"message": self.transcript, "text": self.transcript}
         return nodes.get(place, self)
 
     def take_keys(self) -> None:

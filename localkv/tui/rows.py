@@ -33,6 +33,20 @@ class Row:
     """Characters of the strip before `text`."""
     glue: str = "\n"
     """What stands between this row and the next one in the logical text; not a newline after a soft wrap."""
+    offsets: tuple[int, ...] = ()
+    """Where in `text` each character of the strip stands, and the end; empty where it follows from `gutter`."""
+    line: str = ""
+    """On the first of several rows that only together are one logical line, such as wrapped cells: that line."""
+    n_rows: int = 1
+    """How many rows `line` takes."""
+
+    def at(self, column: int) -> int:
+        """The offset in `text` of a character of the strip; of its end if `column` is negative."""
+        if column < 0:
+            return len(self.text)
+        if self.offsets:
+            return self.offsets[min(column, len(self.offsets) - 1)]
+        return max(column - self.gutter, 0)
 
 
 def plain(spans: Iterable[Span]) -> str:
@@ -124,9 +138,12 @@ def indent(rows: Sequence[Row], first: Sequence[Span], rest: Sequence[Span], *, 
         strip = Strip(
             [*(Segment(text, style) for text, style in prefix), *inner.strip], cell_len(lead) + inner.strip.cell_length
         )
-        keep = copied and not soft
-        text = (lead if keep else "") + inner.text
-        result.append(Row(strip, text, inner.gutter + (0 if keep else len(lead)), inner.glue))
+        kept = lead if copied and not soft else ""
+        offsets = tuple(len(kept) + offset for offset in inner.offsets)
+        if offsets:
+            offsets = (*(min(k, len(kept)) for k in range(len(lead))), *offsets)
+        made = Row(strip, kept + inner.text, inner.gutter + len(lead) - len(kept), inner.glue, offsets)
+        result.append(replace(made, line=kept + inner.line, n_rows=inner.n_rows))
         soft = inner.glue != "\n"
     return result
 
@@ -136,13 +153,21 @@ def fill(inner: Row, width: int, style: Style) -> Row:
     return replace(inner, strip=inner.strip.extend_cell_length(width, style))
 
 
-def selected(rows: Iterable[tuple[Row, int, int]]) -> str:
+def selected(taken: Iterable[tuple[Row, int, int]]) -> str:
     """The logical text of rows, each with the start and end character on screen (end -1: to its end)."""
+    rows = list(taken)
     parts: list[str] = []
     glue = ""
-    for inner, start, end in rows:
-        low = max(start - inner.gutter, 0)
-        high = len(inner.text) if end < 0 else max(end - inner.gutter, 0)
-        parts.append(glue + inner.text[low:high])
-        glue = inner.glue
+    index = 0
+    while index < len(rows):
+        inner, start, end = rows[index]
+        same = rows[index : index + inner.n_rows]
+        whole = inner.n_rows > 1 and len(same) == inner.n_rows and all(_is_whole(*each) for each in same)
+        parts.append(glue + (inner.line if whole else inner.text[inner.at(start) : inner.at(end)]))
+        index += inner.n_rows if whole else 1
+        glue = rows[index - 1][0].glue
     return "".join(parts)
+
+
+def _is_whole(inner: Row, start: int, end: int) -> bool:
+    return inner.at(start) == 0 and inner.text[inner.at(end) :].strip() == ""

@@ -6,6 +6,7 @@ stays here, so that it stays on screen, until it is saved.
 
 from collections.abc import Callable, Iterable, Sequence
 
+from localkv.chat.thoughts import begins_thought, closes_thought
 from localkv.service.protocol import Delta, Numbers, Progress, Started
 from localkv.service.turn_events import Asked, EngineRestarted, Finished, Saved, Unsaved
 from localkv.tui.clean import one_line
@@ -15,6 +16,7 @@ from localkv.tui.pages import Entry
 from localkv.tui.panel import footnote
 from localkv.tui.phase import IDLE, Phase
 from localkv.tui.ports import Turn
+from localkv.tui.thinking import measure
 
 ID_BYTES = 4
 
@@ -52,6 +54,7 @@ class Run:
         self._asked = False
         self._tokens = 0
         self._first_at = 0.0
+        self._thought = ""
         self.earlier: Run | None = None
         """A turn of the same conversation that the database does not have yet; it is shown before this one."""
         self.over = False
@@ -116,8 +119,17 @@ class Run:
         if self.unsaved:
             marks.append("UNSAVED")
         notes = (footnote(self.numbers),) if self.numbers is not None and self.numbers.generated_tokens else ()
-        entries.append(Entry(self._answer_id, "assistant", self.text, time, notes, "  ".join(marks), growing=not self.over))
-        return entries
+        answer = Entry(
+            self._answer_id, "assistant", self.text, time, notes, "  ".join(marks),
+            growing=not self.over, thought=self._thought or self._thinking(),
+        )  # fmt: skip
+        return [*entries, answer]
+
+    def _thinking(self) -> str:
+        """How long it has been thinking, if it is."""
+        if not self._tokens or not begins_thought(self.text):
+            return ""
+        return measure(self._tokens, self._clock() - self._first_at, exact=True)
 
     def _fold(self, event: object) -> None:
         match event:
@@ -151,6 +163,8 @@ class Run:
             self._first_at = now
         self._tokens += len(delta.ids) // ID_BYTES
         self.text += delta.text
+        if not self._thought and closes_thought(self.text, len(delta.text)):
+            self._thought = self._thinking()
         seconds = now - self._first_at
         rate = (self._tokens - 1) / seconds if seconds > 0 else 0.0
         if self.phase.doing != "stopping":
@@ -158,6 +172,7 @@ class Run:
 
     def _finish(self, event: Finished) -> None:
         self.finished = event
+        self._thought = self._thought or self._thinking()
         self.text = event.text
         self.unsaved = event.unsaved
         self._question_id = event.question_id or self._question_id

@@ -6,8 +6,6 @@ imported when they are asked for: the first frame does not wait for them.
 """
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Concatenate, ParamSpec
 
 from textual.message import Message
 from textual.timer import Timer
@@ -15,40 +13,26 @@ from textual.widgets import TextArea
 
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError, UnknownConversation
+from localkv.tui.acts import Acts, Reach
 from localkv.tui.clean import one_line
 from localkv.tui.composer import Composer
 from localkv.tui.desk import Desk
-from localkv.tui.entries import answer_text, first_line
+from localkv.tui.entries import first_line
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.listing import UNTITLED, to_item
-from localkv.tui.panes import Panes
 from localkv.tui.ports import Chat, Client
+from localkv.tui.reading import Reading, refusing
 from localkv.tui.scrolling import use_plain_bars
 from localkv.tui.sessions import Sessions
-from localkv.tui.stage import Severity, Signals, Stage, Widgets
+from localkv.tui.stage import Signals, Stage, Widgets
 from localkv.tui.theme import Palette
 
 TICKS_PER_SECOND = 12
 DRAFT_SECONDS = 1.0
 UNDO_SECONDS = 10.0
 
-P = ParamSpec("P")
 
-
-def refusing(action: Callable[Concatenate["ChatScreen", P], None]) -> Callable[Concatenate["ChatScreen", P], None]:
-    """`action`, with a failure that localkv names shown as a notice."""
-
-    @wraps(action)
-    def guarded(self: "ChatScreen", /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            action(self, *args, **kwargs)
-        except LocalKVError as error:
-            self.say(str(error), "error")
-
-    return guarded
-
-
-class ChatScreen(Panes):
+class ChatScreen(Reading):
     """The main screen."""
 
     class Listening(Message):
@@ -79,6 +63,7 @@ class ChatScreen(Panes):
             ticks,
             keymap,
         )
+        self.acts = Acts(self.stage, self.transcript, self.composer, Reach(self.say, self.copy, self.open, self.sign))
         self._ticking: Timer | None = None
         self._draft_timer: Timer | None = None
 
@@ -111,10 +96,6 @@ class ChatScreen(Panes):
         super().restyle(palette)
         self.stage.restyle(palette)
 
-    def say(self, text: str, severity: Severity = "information", seconds: float = 6.0) -> None:
-        """A notice; text is never markup."""
-        self.notify(one_line(text), severity=severity, markup=False, timeout=2 * seconds if severity == "error" else seconds)
-
     def _tick(self) -> None:
         if not self.stage.tick() and self._ticking is not None:
             self._ticking.pause()
@@ -126,7 +107,7 @@ class ChatScreen(Panes):
     @refusing
     def open(self, conversation: str) -> None:
         """Look at this conversation."""
-        self._store_draft()
+        self._leave_words()
         self.desk.open(conversation)
         self.stage.show_open()
         self.close_overlays()
@@ -135,7 +116,7 @@ class ChatScreen(Panes):
     @refusing
     def begin(self, system: str | None = None) -> None:
         """Look at a new conversation."""
-        self._store_draft()
+        self._leave_words()
         self.desk.begin(system)
         self.stage.show_open()
         self.close_overlays()
@@ -199,7 +180,9 @@ class ChatScreen(Panes):
 
     @refusing
     def undo_delete(self) -> None:
-        """Bring back what was trashed last."""
+        """Bring back what was taken away or trashed last."""
+        if self.acts.bring_back():
+            return
         conversation = self.desk.undo()
         if conversation is None:
             self.say("nothing was deleted")
@@ -248,7 +231,8 @@ class ChatScreen(Panes):
             return ""
         if self.stage.runs.busy(self.desk.key):
             return "the answer is still being written; esc stops it, and your message stays here"
-        self.stage.ask(message_of(text))
+        if not self.acts.send_edit(message_of(text)):
+            self.stage.ask(message_of(text))
         self.composer.past = [*self.composer.past, text]
         self._store_draft()
         return ""
@@ -265,7 +249,13 @@ class ChatScreen(Panes):
         if self._draft_timer is not None:
             self._draft_timer.stop()
             self._draft_timer = None
-        self.desk.keep_draft(self.composer.text)
+        if self.acts.editing is None:
+            self.desk.keep_draft(self.composer.text)
+
+    def _leave_words(self) -> None:
+        """Before another conversation is looked at."""
+        self.acts.leave_edit()
+        self._store_draft()
 
     def on_composer_ended(self, event: Composer.Ended) -> None:
         """ctrl+d with nothing written leaves."""
@@ -314,7 +304,7 @@ class ChatScreen(Panes):
         elif self.has_class("side-open") or self.has_class("panel-open"):
             self.close_overlays()
             self.composer.focus()
-        elif not self.stage.stop():
+        elif not self.leave_message() and not self.stage.stop():
             self.composer.focus()
 
     def action_new(self) -> None:
@@ -337,34 +327,19 @@ class ChatScreen(Panes):
 
     @refusing
     def action_continue(self) -> None:
-        """Go on with the last answer."""
-        if not self.stage.runs.busy(self.desk.key):
+        """Go on with the answer under the cursor, else with the last one."""
+        if (entry := self.transcript.chosen) is not None:
+            self.acts.resume(entry)
+        elif not self.stage.runs.busy(self.desk.key):
             self.stage.resume()
 
     @refusing
     def action_retry(self) -> None:
-        """Answer the last question again."""
-        if not self.stage.runs.busy(self.desk.key):
+        """Answer the question under the cursor again, else the last one."""
+        if (entry := self.transcript.chosen) is not None:
+            self.acts.retry(entry)
+        elif not self.stage.runs.busy(self.desk.key):
             self.stage.retry()
-
-    def action_copy_or_stop(self) -> None:
-        """Copy what is selected; else stop the answer; else say how to leave."""
-        text = self.get_selected_text() or self.composer.selected_text
-        if text:
-            self._copy(text, "selection")
-        elif not self.stage.stop():
-            self.say("^q leaves")
-
-    def action_copy_answer(self) -> None:
-        """Copy the newest answer."""
-        self._copy(answer_text(self.transcript.entries), "answer")
-
-    def _copy(self, text: str, what: str) -> None:
-        if not text:
-            self.say(f"there is no {what} to copy")
-            return
-        self.app.copy_to_clipboard(text)
-        self.say(f"{what}: {len(text):,} characters sent to the terminal's clipboard (OSC 52)")
 
     def end(self) -> None:
         """Leave without asking: nobody is there to answer. The second time at once."""

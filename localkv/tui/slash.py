@@ -5,6 +5,7 @@ A command that is not listed here does what its key does.
 
 import difflib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,6 +34,9 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "set": lambda text: _set(screen, text),
         "model": lambda text: _model(screen, text),
         "stats": lambda _: screen.action_panel(),
+        "find": screen.action_find_text,
+        "fold": lambda _: _on_message(screen, "fold", ""),
+        **{name: partial(_on_message, screen, name) for name in ("copy", "edit", "fork", "branch", "prune")},
     }
     action = actions.get(call.command.slash)
     if action is not None:
@@ -68,6 +72,13 @@ def _erase(screen: "ChatScreen") -> None:
     from localkv.tui.erasing import ask  # what it needs is not needed for the first frame
 
     ask(screen)
+
+
+def _on_message(screen: "ChatScreen", name: str, argument: str) -> None:
+    """A command about the message under the cursor; without a cursor, about the one that is meant most often."""
+    from localkv.tui.orders import give
+
+    give(screen.acts, screen.transcript, name, argument)
 
 
 def _set(screen: "ChatScreen", text: str) -> None:

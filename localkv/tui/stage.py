@@ -119,7 +119,7 @@ class Stage:
         """Show the open conversation from its end."""
         self._unread.discard(self.desk.key)
         self._show_welcome()
-        self._widgets.transcript.show(self._entries())
+        self._widgets.transcript.show(self.entries())
         self._widgets.composer.begin(self.desk.draft, questions(self.desk.messages))
         self._widgets.sessions.open_row(self.desk.key)
         self._show_badges()
@@ -136,7 +136,7 @@ class Stage:
             self._signals.say(str(error), "error")
             return
         self._widgets.composer.past = questions(self.desk.messages)
-        self._widgets.transcript.sync(self._entries())
+        self._widgets.transcript.sync(self.entries())
 
     def show_facts(self) -> None:
         """Bring header, phase line and cache panel up to date."""
@@ -151,9 +151,10 @@ class Stage:
         badges.update({run.conversation: GENERATING for run in self.runs.moving})
         self._widgets.sessions.mark(badges)
 
-    def _entries(self) -> list[Entry]:
+    def entries(self) -> list[Entry]:
+        """The open conversation as the transcript shows it, with what is not stored yet."""
         now = self.desk.clock()
-        stored = to_entries(self.desk.messages, now)
+        stored = to_entries(self.desk.messages, now, self.desk.places)
         run = self.runs.of(self.desk.key)
         return merge(stored, run.entries(now)) if run is not None else stored
 
@@ -199,13 +200,21 @@ class Stage:
         self._begin(turn, question=text)
         self.desk.draft = ""
 
+    def edit(self, question: str, text: str) -> None:
+        """Ask `text` beside the question with this id; what followed that one stays. Raises LocalKVError."""
+        turn = self._chat.edit(self.desk.key, question, text)
+        above = self.desk.store.message(question).parent
+        ids = [message.id for message in self.desk.messages]
+        self.desk.messages = self.desk.messages[: ids.index(above) + 1] if above in ids else []
+        self._begin(turn, question=text)
+
     def retry(self) -> None:
         """Answer the last question of the open conversation again. Raises LocalKVError."""
         turn = self._chat.regenerate(self.desk.key)
         last = self.desk.last
         if last is not None and last.role == "assistant":
             self.desk.messages.pop()
-            self._widgets.transcript.sync(self._entries())
+            self._widgets.transcript.sync(self.entries())
         self._begin(turn)
 
     def resume(self) -> None:
@@ -241,7 +250,7 @@ class Stage:
         )
         self.runs.add(run)
         self._widgets.transcript.following = True
-        self._widgets.transcript.sync(self._entries())
+        self._widgets.transcript.sync(self.entries())
         self._show_badges()
         self.wake()
 
@@ -284,7 +293,7 @@ class Stage:
         if transcript.has(entries):
             transcript.put(*entries)
         else:
-            transcript.sync(self._entries())
+            transcript.sync(self.entries())
 
     def _end_run(self, run: Run) -> None:
         """An answer is over: the stored one takes its place, unless it could not be stored."""

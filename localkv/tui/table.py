@@ -1,15 +1,18 @@
 """Tables of Markdown as rows: columns as wide as they need, narrowed together when the screen is not wide enough. Pure."""
 
+from dataclasses import replace
 from itertools import zip_longest
 
 from rich.cells import cell_len
 from rich.style import Style
 
 from localkv.tui.glyphs import Glyphs
-from localkv.tui.rows import Row, Span, plain, row, wrap
+from localkv.tui.rows import Row, Span, plain, row, spans_of, wrap
 from localkv.tui.theme import Palette
 
 MIN_COLUMN = 3
+SEPARATOR = " | "
+"""Between cells where a table is copied."""
 
 
 def table_rows(grid: list[list[list[Span]]], width: int, palette: Palette, glyphs: Glyphs) -> list[Row]:
@@ -47,18 +50,29 @@ def fit(natural: list[int], room: int) -> list[int]:
 
 def _line(cells: list[list[Span]], widths: list[int], bar: Span, style: Style) -> list[Row]:
     wrapped = [wrap(cells[i], size) if i < len(cells) else [] for i, size in enumerate(widths)]
-    rows = []
-    for parts in zip_longest(*wrapped):
-        spans: list[Span] = []
-        for i, (part, size) in enumerate(zip(parts, widths, strict=True)):
-            if i:
-                spans.append(bar)
-            shown = [(segment.text, segment.style or style) for segment in part.strip] if part is not None else []
-            used = part.strip.cell_length if part is not None else 0
-            spans += [*shown, (" " * (size - used), style)]
-        text = " | ".join(part.text if part is not None else "" for part in parts).rstrip()
-        rows.append(row(spans, text=text))
+    rows = [_row(parts, widths, bar, style) for parts in zip_longest(*wrapped)]
+    if len(rows) > 1:
+        line = SEPARATOR.join(plain(cell) for cell in cells).rstrip()
+        rows[0] = replace(rows[0], line=line, n_rows=len(rows))
     return rows
+
+
+def _row(parts: tuple[Row | None, ...], widths: list[int], bar: Span, style: Style) -> Row:
+    spans: list[Span] = []
+    offsets: list[int] = []
+    text = ""
+    for i, (part, size) in enumerate(zip(parts, widths, strict=True)):
+        if i:
+            spans.append(bar)
+            offsets += [len(text) + min(k, len(SEPARATOR)) for k in range(len(bar[0]))]
+            text += SEPARATOR
+        shown = spans_of(part) if part is not None else []
+        copied, characters = (part.text, len(part.strip.text)) if part is not None else ("", 0)
+        pad = size - (part.strip.cell_length if part is not None else 0)
+        spans += [*shown, (" " * pad, style)]
+        offsets += [*range(len(text), len(text) + characters), *[len(text) + len(copied)] * pad]
+        text += copied
+    return replace(row(spans, text=text.rstrip()), offsets=(*offsets, len(text)))
 
 
 def _rule(widths: list[int]) -> str:

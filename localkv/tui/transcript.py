@@ -1,22 +1,26 @@
 """The conversation on screen: one line-API ScrollView over Pages.
 
 It shows entries and knows no store, no engine and no turn. Owns where the person looks: at the end, and following it, until
-they scroll up; then nothing moves what they read. Thread: the UI's.
+they scroll up; then nothing moves what they read. Owns the cursor among messages, which thoughts are unfolded, and what is
+looked for; what is done to a message is a Wish that others fulfil. Thread: the UI's.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.style import Style
-from textual.events import Resize
+from textual.events import Click, Resize
 from textual.geometry import Region
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
+from localkv.tui.finding import in_thoughts
 from localkv.tui.glyphs import DRAWN, Glyphs
 from localkv.tui.keys import bindings
+from localkv.tui.marks import Count, Marks
 from localkv.tui.pages import Entry, Pages
 from localkv.tui.rows import BLANK, Row, cut, row, selected
 from localkv.tui.scrolling import stretch
@@ -25,11 +29,15 @@ from localkv.tui.theme import Palette
 if TYPE_CHECKING:
     from localkv.tui.messages import Painter
 
+_CURSOR = Style(reverse=True)
+_HERE = Style(reverse=True, bold=True)
+_FOUND = Style(underline=True, bold=True)
+
 
 class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
     """All messages of the open conversation."""
 
-    BINDINGS = bindings("text")
+    BINDINGS = bindings("text", "message")
     ALLOW_SELECT = True
     DEFAULT_CSS = """
     Transcript {
@@ -49,12 +57,25 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
             super().__init__()
             self.following = following
 
+    class Wish(Message):
+        """The person wants something done to the message `entry`; `wish` is the name of a slash command or of a key."""
+
+        def __init__(self, wish: str, entry: Entry) -> None:
+            super().__init__()
+            self.wish = wish
+            self.entry = entry
+
+    class Left(Message):
+        """The cursor went down from the last message."""
+
     def __init__(self, palette: Palette, glyphs: Glyphs = DRAWN, *, id: str | None = None) -> None:  # noqa: A002  textual's name
         super().__init__(id=id)
         self._glyphs = glyphs
         self._palette = palette
         self._painter: Painter | None = None
         self._pages = Pages(self._paint)
+        self._marks = Marks(self._pages)
+        self._unfolded: set[str] = set()
         self._moving = False
         self._ground = Style()
         self.following = True
@@ -73,9 +94,14 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
     def show(self, entries: Sequence[Entry]) -> None:
         """Another conversation, seen at its end."""
         self.following = True
+        self._marks.chosen = ""
+        self._unfolded.clear()
         self._pages.load(entries)
         self._settle()
         self.refresh()
+
+    def _dressed(self, entry: Entry) -> Entry:
+        return replace(entry, unfolded=True) if entry.id in self._unfolded else entry
 
     def _paint(self, entry: Entry, width: int) -> list[Row]:
         if self._painter is None:
@@ -98,7 +124,7 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
     def sync(self, entries: Sequence[Entry]) -> None:
         """The same conversation in another state; the view stays where the person put it."""
         place = self._pages.place(round(self.scroll_y))
-        self._pages.load(entries)
+        self._pages.load([self._dressed(entry) for entry in entries] if self._unfolded else entries)
         if not self.following:
             self._move(self._pages.find(place))
         self._settle()
@@ -111,7 +137,7 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
         """
         top, before = self._view()
         for entry in entries:
-            self._pages.put(entry)
+            self._pages.put(self._dressed(entry))
         self._settle()
         now, after = self._view()
         if now != top or len(before) != len(after):
@@ -133,6 +159,119 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
         self._settle()
         self.refresh()
         self.post_message(self.Followed(following=True))
+
+    # The cursor among messages
+
+    @property
+    def chosen(self) -> Entry | None:
+        """The message under the cursor."""
+        return self._marks.entry
+
+    def choose(self, message: str) -> None:
+        """Put the cursor on the message with this id; an empty one takes it away."""
+        self._marks.chosen = message
+        if (index := self._pages.index(message)) is not None:
+            self._reveal(*self._pages.extent(index))
+            self.following = self.following and index == len(self._pages) - 1
+        self.refresh()
+
+    def step_cursor(self, step: int) -> None:
+        """Move the cursor by messages; it begins at the last one in view, and leaves below the last one."""
+        if not len(self._pages):
+            return
+        index = self._pages.index(self._marks.chosen)
+        index = self._last_seen() if index is None else index + step
+        if index >= len(self._pages):
+            self.choose("")
+            self.go_end()
+            self.post_message(self.Left())
+        else:
+            self.choose(self._pages.entries[max(0, index)].id)
+
+    def swap(self, entries: Sequence[Entry], old: str, new: str) -> None:
+        """Show another version of the message `old`, called `new`, and what follows it; its first row stays where it is."""
+        index = self._pages.index(old)
+        offset = None if index is None else self._pages.top(index) - round(self.scroll_y)
+        self.following = False
+        self.sync(entries)
+        index = self._pages.index(new)
+        if index is not None and offset is not None:
+            self._move(max(0, self._pages.extent(index)[0] - offset))
+            self._settle()
+        self.choose(new)
+        self._look_at_end()
+
+    def fold(self, message: str) -> None:
+        """Show or hide what the model thought before this answer; its first row stays where it is."""
+        index = self._pages.index(message)
+        if index is None:
+            return
+        self._unfolded ^= {message}
+        offset = self._pages.top(index) - round(self.scroll_y)
+        self._pages.put(replace(self._pages.entries[index], unfolded=message in self._unfolded))
+        self.following = False
+        self._move(max(0, self._pages.extent(index)[0] - offset))
+        self._settle()
+        self._look_at_end()
+        self.refresh()
+
+    def _look_at_end(self) -> None:
+        self.following = round(self.scroll_y) >= self.max_scroll_y
+
+    def _last_seen(self) -> int:
+        return self._pages.at(round(self.scroll_y) + self.scrollable_content_region.height - 1)[0]
+
+    def _reveal(self, top: int, end: int) -> None:
+        """Scroll just so far that rows are in view; of more than fit, the first."""
+        rows = self.scrollable_content_region.height
+        y = round(self.scroll_y)
+        if not y <= top < end <= y + rows:
+            y = top if top < y or end - top > rows else end - rows
+        self.following = self.following and y >= self._pages.height - rows
+        self._move(y)
+        self._settle()
+
+    def action_cursor(self, step: int) -> None:
+        """Move the cursor by messages."""
+        self.step_cursor(step)
+
+    def action_wish(self, wish: str) -> None:
+        """Ask for something to be done to the message under the cursor, else to the last one in view."""
+        if len(self._pages):
+            self.post_message(self.Wish(wish, self.chosen or self._pages.entries[self._last_seen()]))
+
+    def on_click(self, event: Click) -> None:
+        """A click on the row that stands for thoughts unfolds them."""
+        from localkv.tui.messages import FOLDS
+
+        message = event.style.meta.get(FOLDS)
+        if message is not None:
+            self.fold(message)
+
+    # Words that are looked for
+
+    def find(self, words: str) -> Count:
+        """Mark `words` everywhere and go to the nearest place above; empty words mark nothing."""
+        self._marks.find(words, self._last_seen() if len(self._pages) else 0)
+        return self._go_to_hit()
+
+    def find_next(self, step: int) -> Count:
+        """Go on to another place that has the words."""
+        self._marks.step(step)
+        return self._go_to_hit()
+
+    def _go_to_hit(self) -> Count:
+        hit, pattern = self._marks.hit, self._marks.pattern
+        if hit is not None and pattern is not None:
+            entry = self._pages.entries[hit.message]
+            if not entry.unfolded and in_thoughts(entry, pattern):
+                self.fold(entry.id)
+            self._reveal(*self._pages.extent(hit.message))
+            rows = self._marks.rows_of_hit()
+            self._reveal(rows[0], rows[-1] + 1)
+            self._look_at_end()
+        self.refresh()
+        return self._marks.count
 
     def on_resize(self, event: Resize) -> None:
         """Rewrap for the new width, the first visible message staying first."""
@@ -193,6 +332,10 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
         strip = shown.strip
         if (selection := self.text_selection) is not None and (span := selection.get_span(at)) is not None:
             strip = _mark(strip, span, self.screen.get_component_rich_style("screen--selection"))
+        for span, is_here in self._marks.spans(at):
+            strip = _mark(strip, span, _HERE if is_here else _FOUND)
+        if at == self._marks.head:
+            strip = strip.crop_extend(0, width, None).apply_style(_CURSOR)
         return strip.crop_extend(0, width, None).apply_style(base).apply_offsets(0, at)
 
     def _row(self, y: int) -> Row:

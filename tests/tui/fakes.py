@@ -147,7 +147,7 @@ class FakeClient:
 class FakeTurn:
     """A turn that says what the test puts into it, and keeps the store as the real one does."""
 
-    def __init__(self, chat, conversation, question, *, resumed=None, parent=None):
+    def __init__(self, chat, conversation, question, *, resumed=None, parent=None, above=""):
         self.chat = chat
         self.conversation = conversation
         self.question = question
@@ -156,6 +156,8 @@ class FakeTurn:
         self.text = resumed.text if resumed is not None else ""
         self.resumed = resumed
         self.parent = parent
+        self.above = above
+        """What the question hangs on; empty for the message that is looked at."""
         self.store_it = chat.stores
         self.started = threading.Event()
         self.over = threading.Event()
@@ -211,7 +213,7 @@ class FakeTurn:
             return None, store.reopen_answer(self.resumed.id).id
         question = self.parent
         if self.question is not None:
-            leaf = store.get(self.conversation).leaf
+            leaf = store.get(self.conversation).leaf if self.above == "" else self.above
             question = store.ask(self.conversation, leaf, self.question).id
         return (question if self.question is not None else None), store.begin_answer(self.conversation, question).id
 
@@ -248,6 +250,9 @@ class FakeChat:
 
     def ask(self, conversation_id, text):
         return FakeTurn(self, conversation_id, text)
+
+    def edit(self, conversation_id, message_id, text):
+        return FakeTurn(self, conversation_id, text, above=self.store.message(message_id).parent)
 
     def regenerate(self, conversation_id):
         path = self.store.path(conversation_id)

@@ -319,7 +319,7 @@ def test_sizes(world, size):
         assert "answer" in text_of(pilot.app)
         assert screen.composer.region.bottom <= size[1]
         assert screen.composer.region.width > 20
-        assert all(row.strip.cell_length <= screen.transcript.room for row in screen.transcript._pages._rows(1))
+        assert all(row.strip.cell_length <= screen.transcript.room for row in screen.transcript._pages.rows(1))
         await pilot.press("ctrl+b", "ctrl+b", "ctrl+t", "ctrl+t")
         await pilot.pause()
         assert "answer" in text_of(pilot.app)
@@ -692,7 +692,7 @@ def test_cjk_and_emoji_keep_the_columns(world):
     async def scene(pilot):
         transcript = pilot.app.chat_screen.transcript
         for index in range(2):
-            assert all(row.strip.cell_length <= transcript.room for row in transcript._pages._rows(index))
+            assert all(row.strip.cell_length <= transcript.room for row in transcript._pages.rows(index))
 
     play(world.app(session="wide"), scene)
 

@@ -1,0 +1,82 @@
+"""The row in which words are looked for in the open conversation: what is typed, and which place of how many.
+
+It knows no conversation: it is given two ways to look, and shows the count they give back. Thread: the UI's.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from localkv.tui.marks import Count
+
+
+class FindBar(Horizontal):
+    """Words, and where they are."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,down", "step(1)", "next", key_display="enter"),
+        Binding("shift+enter,up", "step(-1)", "previous", key_display="up"),
+        Binding("escape", "leave", "close", key_display="esc"),
+    ]
+    DEFAULT_CSS = """
+    FindBar {
+        height: 1;
+        & Static { width: auto; padding: 0 1; color: $muted; }
+        & Input { width: 1fr; height: 1; border: none; padding: 0; background: $panel; color: $foreground; }
+        & Input:focus { border: none; }
+    }
+    """
+
+    class Closed(Message):
+        """The person has found enough."""
+
+    def __init__(self, find: Callable[[str], Count], step: Callable[[int], Count]) -> None:
+        super().__init__(id="find")
+        self._find = find
+        self._step = step
+        self.words = Input(placeholder="words in this conversation", compact=True)
+        self.words.cursor_blink = False
+        self.count = Static("", markup=False)
+
+    def compose(self) -> ComposeResult:
+        """A sign, the words, the count."""
+        yield Static("find", markup=False)
+        yield self.words
+        yield self.count
+
+    def look_for(self, words: str) -> None:
+        """Look for these words; without any, for those that are written here already."""
+        if words:
+            self.words.value = words
+        self.words.focus()
+        self._show(self._find(self.words.value))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Look while typing."""
+        event.stop()
+        self._show(self._find(event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter goes on."""
+        event.stop()
+        self.action_step(1)
+
+    def action_step(self, step: int) -> None:
+        """Another place."""
+        self._show(self._step(step))
+
+    def action_leave(self) -> None:
+        """Mark nothing any more."""
+        self._find("")
+        self.post_message(self.Closed())
+
+    def _show(self, count: Count) -> None:
+        if not self.words.value.strip():
+            self.count.update("")
+        else:
+            self.count.update(f"{count.n:,}/{count.of:,}" if count.of else "not found")

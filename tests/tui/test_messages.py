@@ -1,0 +1,114 @@
+"""How messages look: thoughts folded into a row, versions named, links that open."""
+
+import pytest
+
+from localkv.tui.messages import Painter
+from localkv.tui.pages import Entry
+from localkv.tui.rows import selected
+from tests.tui.samples import MARKDOWN, texts
+
+THINKS = "<think>\nFirst this,\nthen that.\n</think>\n\nThe **answer**."
+
+
+def painted(text, painter=None, **facts):
+    return (painter or Painter(MARKDOWN)).rows(Entry("m", "assistant", text, **facts), 60)
+
+
+def test_thoughts_are_folded_into_one_row():
+    """What the model thought is a row that says how long it took; the answer follows."""
+    rows = texts(painted(THINKS, thought="1.8 s (61 tok)"))
+    assert rows == ["Assistant", "> Thought for 1.8 s (61 tok)", "", "The answer.", ""]
+
+
+def test_unfolded_thoughts_are_all_there():
+    """Nothing that a model wrote is out of reach, and copying takes it without the bar and without the row's own words."""
+    rows = painted(THINKS, unfolded=True)
+    assert texts(rows) == ["Assistant", "v Thoughts", "▎ First this,", "▎ then that.", "", "The answer.", ""]
+    assert selected((each, 0, -1) for each in rows[1:]) == "First this,\nthen that.\n\nThe answer.\n"
+
+
+@pytest.mark.parametrize(("text", "label"), [
+    ("<think>\nso", "> Thinking 0.4 s (3 tok)"),
+    ("<think>\nso</think>", "> Thought for 0.4 s (3 tok)"),
+    ("<think>\n\n</think>\nx", "> No thoughts"),
+])  # fmt: skip
+def test_thoughts_in_every_state(text, label):
+    """While it thinks, when it has thought, when it thought nothing."""
+    assert texts(painted(text, growing=True, thought="0.4 s (3 tok)"))[1] == label
+
+
+def test_a_template_that_opens_the_block_itself():
+    """Of some models only the closing tag is in the text, on a line of its own."""
+    assert texts(painted("hm\n</think>\nyes"))[1:4] == ["> Thoughts", "", "yes"]
+
+
+@pytest.mark.parametrize("text", ["Use `</think>` to end it.", "See <think> here.", "```\n<think>\n```"])
+def test_tags_in_the_middle_are_text(text):
+    """An answer about thinking is not hidden."""
+    rows = texts(painted(text))
+    assert not any(row.startswith("> ") for row in rows)
+    assert any("think>" in row for row in rows)
+
+
+def test_growing_thoughts_end_as_the_whole():
+    """However it came in, folded or not, what is shown at the end is what the whole text shows."""
+    for unfolded in (False, True):
+        painter = Painter(MARKDOWN)
+        for end in range(1, len(THINKS)):
+            painted(THINKS[:end], painter, growing=True, unfolded=unfolded)
+        assert texts(painted(THINKS, painter, unfolded=unfolded)) == texts(painted(THINKS, unfolded=unfolded))
+
+
+def test_another_message_in_between_costs_nothing(monkeypatch):
+    """Painting an old message does not throw away what is rendered of the growing one."""
+    painter = Painter(MARKDOWN)
+    parsed = []
+    real = type(MARKDOWN).rows
+    monkeypatch.setattr(
+        type(MARKDOWN), "rows", lambda self, text, width: (parsed.append(len(text)), real(self, text, width))[1]
+    )
+    text = "closed paragraph\n\n" * 50
+    for n in range(5):
+        painter.rows(Entry("live", "assistant", text + "x" * n, growing=True), 60)
+        painter.rows(Entry("old", "assistant", "old"), 60)
+    assert sum(length > 500 for length in parsed) == 0
+
+
+def test_versions_stand_at_the_right():
+    """`< 2/3 >` is at the end of the row with name and time."""
+    [head, *_] = painted("x", time="14:02", versions="< 2/3 >")
+    assert head.strip.text == "Assistant  14:02".ljust(53) + "< 2/3 >"
+
+
+def links(text):
+    return [(s.text, s.style.link) for row in MARKDOWN.rows(text, 60) for s in row.strip if s.style and s.style.link]
+
+
+@pytest.mark.parametrize(("text", "target"), [
+    ("[docs](https://a.example/x)", "https://a.example/x"),
+    ("see https://a.example/x, please", "https://a.example/x"),
+    ("(https://en.example/a_(b))", "https://en.example/a_(b)"),
+    ("<https://a.example>", "https://a.example"),
+    ("[mail](mailto:a@b.example)", "mailto:a@b.example"),
+])  # fmt: skip
+def test_links_open(text, target):
+    """The terminal gets the whole target, without the punctuation around it."""
+    assert {link for _, link in links(text)} == {target}
+
+
+@pytest.mark.parametrize("text", [
+    "[x](file:///etc/passwd)", "[x](javascript:alert(1))", "[x](ssh://host)", "[x](https://\u0430pple.example/\u202e)",
+    "[x](https://a.example/" + "a" * 3_000 + ")",
+])  # fmt: skip
+def test_targets_that_are_not_opened(text):
+    """Only the web and mail, only what cannot hide: everything else shows as text alone."""
+    found = [link for _, link in links(text)]
+    assert all(link.startswith("https://") and link.isascii() and len(link) <= 2_000 for link in found)
+    assert "x" in "".join(texts(MARKDOWN.rows(text, 60)))
+
+
+def test_a_wrapped_link_is_one_target():
+    """Each of its rows opens all of it."""
+    target = "https://a.example/" + "long-" * 30
+    assert {link for _, link in links(f"see {target}")} == {target}
+    assert len(links(f"see {target}")) > 1
