@@ -98,8 +98,9 @@ class Admission:
         self._last_name = None
 
     def close(self) -> None:
-        """End the thread that names."""
+        """End the thread that names. No copy is under way any more when this returns."""
         self.abandon()
+        self._live.slot.copier.settle()
         self._namer.shutdown()
 
     # ---- sending ----

@@ -8,7 +8,6 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import transformers
@@ -16,6 +15,7 @@ import transformers
 from localkv.admission import Admission
 from localkv.chat.tokens import Tokens
 from localkv.config import Config, ModelSection
+from localkv.engine.cuda import Pinner
 from localkv.engine.live import Blank, Live, Transient
 from localkv.engine.load import Loaded, device_name, load
 from localkv.engine.selftest import Verdict, prove
@@ -34,7 +34,7 @@ from localkv.placement.policy import Policy, ssd_budget
 from localkv.placement.saver import open_store
 from localkv.placement.warmth import HalfLives
 from localkv.tiers.disk import Store
-from localkv.tiers.host import HostPool, ram_budget
+from localkv.tiers.host import HostPool, pin_budget, ram_budget
 from localkv.tiers.transfer import Transfers
 from localkv.units import parse_bytes
 
@@ -45,6 +45,9 @@ READERS = 4
 
 WARM_BYTES = 128 << 20
 """Free places in RAM whose pages are touched ahead: copying into fresh pages takes eight times as long."""
+
+PIN_STEP_BYTES = 1 << 30
+"""The same where memory is also registered with a device, at 0.1 to 0.5 s for each GiB."""
 
 SELFTEST_TOKENS = 4
 """The self-test's slot holds this many blocks."""
@@ -72,7 +75,8 @@ class Opened:
     def warm(self) -> None:
         """Touch free places of the RAM pool, in a thread of its own."""
         if self.pool is not None:
-            threading.Thread(target=self.pool.warm, args=(WARM_BYTES,), name="warm", daemon=True).start()
+            ahead = PIN_STEP_BYTES if self.loaded.device.type == "cuda" else WARM_BYTES
+            threading.Thread(target=self.pool.warm, args=(ahead,), name="warm", daemon=True).start()
 
     def ready(self, epoch: str) -> Ready:
         """What a face wants to know of the model."""
@@ -99,6 +103,8 @@ class Opened:
             self.admission.close()
         if self.keeper is not None:
             self.keeper.close()
+        if self.pool is not None:
+            self.pool.close()
 
 
 def open_model(section: ModelSection, config: Config, home: Home, events: EventLog, report: Report) -> Opened:
@@ -122,7 +128,7 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     ground = Ground(layout, loaded.identity, fingerprint)
     slot = Slot(layout, context_tokens, loaded.device)
     live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint)
-    pool = _open_pool(layout, config, loaded.device)
+    pool = _open_pool(layout, config, loaded.device, events)
     keeper, trouble = _open_keeper(ground, pool, config, home, events)
     if trouble:
         notes = (*notes, f"nothing can be saved now, and it is tried again with every save: {trouble}")
@@ -158,26 +164,18 @@ def _context_tokens(loaded: Loaded, layout: Layout | None, config: Config) -> in
     return max(layout.block_tokens, min(limit, (free - 2 * bounce) // layout.token_bytes))
 
 
-def _open_pool(layout: Layout, config: Config, device: torch.device) -> HostPool:
+def _open_pool(layout: Layout, config: Config, device: torch.device, events: EventLog) -> HostPool:
     """The RAM pool; at least a few places, whatever the budget: everything passes through it."""
     least = 4 * layout.block_bytes + 4 * layout.max_checkpoint_bytes
     limit = max(ram_budget(config.memory.ram_pool), least)
-    pin = partial(_register, device) if device.type == "cuda" else None
-    return HostPool(layout.block_bytes, layout.max_checkpoint_bytes, limit, pin)
+    return HostPool(
+        layout.block_bytes, layout.max_checkpoint_bytes, limit, Pinner(device) if device.type == "cuda" else None,
+        pin_bytes=pin_budget(), refusal=lambda why: _ignore(events.emit("pin.refused", detail=why)),
+    )  # fmt: skip
 
 
-def _register(device: torch.device, address: int, n_bytes: int) -> bool:
-    """Pin an arena for DMA; False (and slower copies) where the system forbids it."""
-    with torch.cuda.device(device):
-        runtime = torch.cuda.cudart()
-        failed = int(runtime.cudaHostRegister(address, n_bytes, 0)) != 0
-        if failed:
-            # A failed registration leaves an error behind that the next checked CUDA call would raise as its own.
-            try:
-                torch.zeros(1, device=device).add_(1)
-            except RuntimeError:
-                return False
-    return not failed
+def _ignore(_: object) -> None:
+    """What was emitted is in the log."""
 
 
 def _open_keeper(ground: Ground, pool: HostPool, config: Config, home: Home, events: EventLog) -> tuple[Keeper, str]:

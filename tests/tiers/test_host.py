@@ -31,14 +31,14 @@ class PoolAgainstDictionary(RuleBasedStateMachine):
     def begin(self, block, checkpoint, limit, arena):
         self.pinned = {}
         self.sizes = {"block": block, "checkpoint": checkpoint}
-        self.pool = HostPool(block, checkpoint, limit, self.pin, arena_bytes=arena)
+        self.pool = HostPool(block, checkpoint, limit, self, arena_bytes=arena)
         self.model = {}
 
     def pin(self, address, size):
         assert address % mmap.PAGESIZE == size % mmap.PAGESIZE == 0
         assert all(address + size <= other or other + n <= address for other, n in self.pinned.items())
         self.pinned[address] = size
-        return True
+        return ""
 
     @rule(target=held, kind=KINDS, share=st.floats(0, 1), seed=st.integers(0, 255))
     def reserve(self, kind, share, seed):
@@ -75,6 +75,15 @@ class PoolAgainstDictionary(RuleBasedStateMachine):
         assert self.pool.pinned_bytes == self.pool.committed_bytes == sum(self.pinned.values())
         for place, seed, n_bytes in self.model.values():
             assert bytes(place.view(n_bytes)) == bytes([seed]) * n_bytes
+
+    def unpin(self, address):
+        del self.pinned[address]
+
+    def teardown(self):
+        if hasattr(self, "pool"):
+            self.pool.close()
+            assert not self.pinned
+            assert not self.pool.pinned_bytes
 
 
 PoolAgainstDictionary.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
@@ -187,12 +196,46 @@ def test_memory_that_the_system_refuses_counts_as_full(monkeypatch):
     assert pool.reserve("block", 1) is first
 
 
-def test_a_refused_pin_is_recorded():
-    """An arena that the device does not register works all the same, and is not counted as pinned."""
-    pool = HostPool(4096, 4096, 1 << 20, lambda address, size: False)
-    assert pool.reserve("block", 1) is not None
-    assert pool.committed_bytes > 0
-    assert pool.pinned_bytes == 0
+class Device:
+    """Registers so many arenas and no more."""
+
+    def __init__(self, n_arenas):
+        self.n_arenas = n_arenas
+        self.asked, self.pinned = 0, set()
+
+    def pin(self, address, _size):
+        self.asked += 1
+        if len(self.pinned) == self.n_arenas:
+            return "no more"
+        self.pinned.add(address)
+        return ""
+
+    def unpin(self, address):
+        self.pinned.remove(address)
+
+
+def test_a_refused_pin_is_told_once():
+    """Arenas that the device does not register work all the same; the refusal has a reason, and is not asked for again."""
+    device, told = Device(2), []
+    pool = HostPool(4096, 4096, 1 << 20, device, arena_bytes=8192, refusal=told.append)
+    least = pool.limit_bytes // host.MIN_ARENAS
+    places = [pool.reserve("block", 4096) for _ in range(pool.n_free("block"))]
+    assert None not in places
+    assert (told, device.asked) == (["no more"], 3)
+    assert 2 * least >= pool.pinned_bytes > 0
+    assert pool.committed_bytes == pool.limit_bytes
+    pool.close()
+    assert (pool.pinned_bytes, device.pinned) == (0, set())
+
+
+def test_no_more_is_pinned_than_allowed():
+    """Memory beyond the cap stays pageable, with a sentence, and the device is not asked for it."""
+    device, told = Device(1000), []
+    pool = HostPool(4096, 4096, 1 << 20, device, arena_bytes=8192, pin_bytes=20_000, refusal=told.append)
+    assert pool.warm(1 << 19) >= 1 << 19
+    assert 0 < pool.pinned_bytes <= 20_000
+    assert len(told) == 1
+    assert device.asked == len(device.pinned)
 
 
 @pytest.mark.parametrize("can_populate", [True, False])
