@@ -7,13 +7,16 @@ to stderr. Thread: main. Commands come from commands/registry.py; each is one me
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
+from localkv.commands import filing
 from localkv.commands.console import CONTINUED, PROMPT, Console
 from localkv.commands.openchat import Draft, OpenChat
+from localkv.commands.order import Line, arranged, place_of, titled
 from localkv.commands.output import ProgressLine, print_sections, print_table
 from localkv.commands.registry import PLAIN_COMMANDS, Call, Mistake, help_lines, message_of, parse
 from localkv.commands.say import Output, follow
@@ -31,6 +34,7 @@ from localkv.units import format_age
 
 __all__ = ["CONTINUED", "PROMPT", "Console", "Draft", "PlainChat", "begin", "run"]
 
+HITS = 10
 _LOOK_SECONDS = 10.0
 
 
@@ -87,6 +91,11 @@ class PlainChat(OpenChat):
             "delete": lambda _: self.delete(),
             "undo": lambda _: self.undo(),
             "erase": lambda _: self.erase(),
+            "pin": lambda _: self.file(filing.toggle_pin),
+            "tag": lambda words: self.file(lambda store, each: filing.change_tags(store, each, words)),
+            "archive": lambda _: self.file(filing.toggle_archive),
+            "trash": self.show_trash,
+            "search": self.search,
             "retry": lambda _: self.answer(self.talk.chat.regenerate(self.stored().id)),
             "continue": lambda _: self.answer(self.talk.chat.continue_answer(self.stored().id)),
             "system": self.system,
@@ -156,12 +165,34 @@ class PlainChat(OpenChat):
 
     def show_list(self, word: str) -> None:
         """Show all conversations, or those with `word` in name or title."""
+        listed = (each for each in arranged(map(Line, self.talk.store.list())) if place_of(each.conversation) == "list")
+        self._table([each.conversation for each in listed if each.has(word)])
+
+    def show_trash(self, name: str) -> None:
+        """Show what is in the trash, or bring `name` back from it."""
+        if not name:
+            self._table([each for each in self.talk.store.list(include_trashed=True) if place_of(each) == "trash"])
+            return
+        found = self.talk.store.by_name(name)
+        self.talk.store.untrash(found.id)
+        self.deleted = [each for each in self.deleted if each.id != found.id]
+        self.open(name)
+
+    def search(self, text: str) -> None:
+        """Show messages of all conversations that have these words."""
+        if not text:
+            raise ConfigError("write /search and words of a message")
+        hits = self.talk.store.search(text, HITS)
+        self.console.tell(*filing.hit_lines(hits, time.time()) or ["no message has these words"])
+
+    def file(self, do: Callable[[ConversationStore, Conversation], str]) -> None:
+        """Do something to this conversation as a whole, and say what."""
+        self.console.note(f"[localkv] {do(self.talk.store, self.stored())}")
+        self._refresh()
+
+    def _table(self, conversations: Sequence[Conversation]) -> None:
         now = time.time()
-        rows = [
-            (each.name, format_age(now - each.updated), each.model.name, each.title)
-            for each in self.talk.store.list()
-            if word.lower() in f"{each.name} {each.title}".lower()
-        ]
+        rows = [(each.name, format_age(now - each.updated), each.model.name, titled(each)) for each in conversations]
         print_table(rows, ("NAME", "AGE", "MODEL", "TITLE"), self.console.out) if rows else self.console.tell("none")
 
     def rename(self, title: str) -> None:

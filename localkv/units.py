@@ -45,11 +45,12 @@ def format_count(n: int) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """How long ago, in at most four characters: "now", "12m", "3h", "9d"."""
+    """How long ago, in at most four characters: "now", "12m", "3h", "9d", "3y"."""
     if seconds < 60:
         return "now"
     if seconds < 3600:
         return f"{int(seconds // 60)}m"
     if seconds < 86400:
         return f"{int(seconds // 3600)}h"
-    return f"{int(seconds // 86400)}d"
+    days = int(seconds // 86400)
+    return f"{days}d" if days < 1000 else f"{min(999, days // 365)}y"

@@ -9,6 +9,7 @@ import pytest
 
 from localkv import plain
 from localkv.chat.store import ConversationStore
+from localkv.commands.console import CONTINUED, PROMPT, Console
 from localkv.commands.registry import PLAIN_COMMANDS
 from localkv.commands.setup import find_setup
 from localkv.commands.talk import open_talk
@@ -31,12 +32,12 @@ class Result:
 
     def answers(self):
         """Standard output without prompts."""
-        return self.out.replace(plain.PROMPT, "").replace(plain.CONTINUED, "")
+        return self.out.replace(PROMPT, "").replace(CONTINUED, "")
 
 
 def chat(home, text, runtime=None, model=None, session=None, source=None, change=None):
     """A whole chat with this input."""
-    console = plain.Console(source or io.StringIO(text), io.StringIO(), io.StringIO())
+    console = Console(source or io.StringIO(text), io.StringIO(), io.StringIO())
     with serving(home, runtime or CountingRuntime()) as engine, open_talk(find_setup(), console.errors) as talk:
         config = talk.config
         face = plain.PlainChat(talk, console, plain.Draft(config.model, config.sampling, config.chat.system))
@@ -93,7 +94,7 @@ def test_last_line_without_newline(home):
 def test_every_command_of_the_registry_works(home):
     """No command is shown in help that does nothing, and none exists that help hides."""
     with open_talk(find_setup(), io.StringIO()) as talk:
-        face = plain.PlainChat(talk, plain.Console(io.StringIO(), io.StringIO(), io.StringIO()), None)
+        face = plain.PlainChat(talk, Console(io.StringIO(), io.StringIO(), io.StringIO()), None)
         assert set(face.actions()) == {command.slash for command in PLAIN_COMMANDS}
 
 
@@ -118,6 +119,37 @@ def test_conversations(home):
     assert [len(request.lines) for request in result.engine.requests] == [1, 1, 3, 5]
     assert "First" in result.out
     assert "nearest" in result.err
+
+
+def test_order_among_conversations(home):
+    """Pin, tag and archive from inside a chat; the list leaves out what was put away; search finds it; the trash gives back."""
+    result = chat(
+        home,
+        "/new one\nsay swordfish\n/tag Work rust\n/tag -rust\n/pin\n/archive\n/list\n/new two\nsay B\n/delete\n"
+        "/search sword\n/search nowhere\n/trash\n/trash two\nsay C\n/trash\n/tag\n/pin\n/pin\n",
+    )
+    store = ConversationStore.open(home.database, home.backups)
+    one, two = store.by_name("one"), store.by_name("two")
+    store.close()
+    assert (one.tags, one.pinned, one.archived is None) == (("work",), True, False)
+    assert (two.trashed, two.pinned) == (None, False)
+    assert [len(request.lines) for request in result.engine.requests] == [1, 1, 3], "two goes on after it came back"
+    assert "say swordfish" in result.out
+    assert "no message has these words" in result.out
+    assert result.answers().count("none") == 2, "the list while all is archived, and the trash in the end"
+    assert "(in the trash)" in result.out
+    assert "#work" in result.err
+    assert "has no tags" in result.err
+
+
+def test_what_filing_refuses(home):
+    """Without a stored conversation there is nothing to pin; an unusable tag and an unknown name are sentences."""
+    result = chat(home, "/pin\n/trash nothing\n/search\nsay A\n/tag a,b\n/tag -\n")
+    assert "nothing was said" in result.err
+    assert 'no conversation is called "nothing"' in result.err
+    assert "words of a message" in result.err
+    assert "cannot be a tag" in result.err
+    assert "takes away the tag" in result.err
 
 
 def test_retry_and_continue(home):

@@ -17,7 +17,8 @@ from localkv.config import Config, ModelSection, SamplingSection
 from localkv.errors import ConfigError, UnusableName
 from localkv.service.protocol import Line, Submit, decode_request, encode
 from localkv.tui.desk import Desk
-from localkv.tui.listing import line, matching, to_item
+from localkv.tui.listing import matching, to_item
+from localkv.tui.listline import Look, line
 from tests.commands.engine import CountingRuntime, serving
 
 MEGABYTE = "The quick brown fox; größer, 速い. " * 30_000
@@ -103,7 +104,7 @@ def test_a_title_of_any_length_is_one_short_line(store, title):
     themes, _ = read_themes([resource_dir("themes")])
     colours = palette(choose_theme(themes, "localkv-dark")[0])
     for width in (1, 5, 20, 80):
-        assert line(item, width, time.time(), {}, colours, DRAWN, opened=False) is not None
+        assert line(item, width, Look(time.time(), colours, DRAWN)) is not None
     assert len(store.get(key).title) <= TITLE_LENGTH
 
 

@@ -49,9 +49,11 @@ def test_format_seconds(seconds, text):
     assert format_seconds(seconds) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "now"), (59, "now"), (60, "1m"), (7200, "2h"), (86400 * 400, "400d")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "now"), (59, "now"), (60, "1m"), (7200, "2h"), (86400 * 400, "400d"), (1e11, "999y")]
+)
 def test_format_age(seconds, text):
-    """At most four characters for a year."""
+    """At most four characters, however long ago."""
     assert format_age(seconds) == text
     assert len(text) <= 4
 

@@ -23,11 +23,20 @@ _UNSPACED = re.compile(
 _AROUND = 40
 """Characters shown before and after a hit that was found letter by letter."""
 
+_GONE = """
+    WITH RECURSIVE gone (id, conversation) AS (
+        SELECT messages.id, messages.conversation FROM hidden JOIN messages ON messages.id = hidden.message
+        UNION
+        SELECT messages.id, messages.conversation FROM gone JOIN messages
+            ON messages.conversation = gone.conversation AND messages.parent = gone.id
+    )
+"""
+"""What was taken away, with all below it."""
 _WORDS = """
     SELECT messages.id, conversations.id, conversations.name, conversations.title, messages.role, messages.created,
         snippet(words, 0, char(2), char(3), '…', 12)
     FROM words JOIN messages ON messages.seq = words.rowid JOIN conversations ON conversations.id = messages.conversation
-    WHERE words MATCH ? AND conversations.trashed IS NULL
+    WHERE words MATCH ? AND conversations.trashed IS NULL AND messages.id NOT IN (SELECT id FROM gone)
     ORDER BY words.rowid DESC LIMIT ?
 """
 _LETTERS = """
@@ -35,6 +44,7 @@ _LETTERS = """
         messages.text
     FROM messages JOIN conversations ON conversations.id = messages.conversation
     WHERE messages.seq IN (SELECT seq FROM spoken) AND conversations.trashed IS NULL
+        AND messages.id NOT IN (SELECT id FROM gone)
 """
 
 
@@ -62,7 +72,7 @@ def find(connection: sqlite3.Connection, text: str, limit: int) -> list[Hit]:
     if _UNSPACED.search(text):
         found = _by_letters(connection, [part for part, _ in parts], limit)
     else:
-        found = connection.execute(_WORDS, (match_expression(text), limit)).fetchall()
+        found = connection.execute(_GONE + _WORDS, (match_expression(text), limit)).fetchall()
     return [_to_hit(row) for row in found]
 
 
@@ -102,7 +112,7 @@ def _parts(text: str) -> list[tuple[str, bool]]:
 def _by_letters(connection: sqlite3.Connection, parts: list[str], limit: int) -> list[rows.Row]:
     """As `_WORDS`, by reading all messages: 0.1 s for 100,000 of them."""
     where = "AND instr(messages.text, ?) " * len(parts)
-    found = connection.execute(_LETTERS + where + "ORDER BY messages.seq DESC LIMIT ?", (*parts, limit)).fetchall()
+    found = connection.execute(_GONE + _LETTERS + where + "ORDER BY messages.seq DESC LIMIT ?", (*parts, limit)).fetchall()
     return [(*row[:-1], _around(row[-1], parts[0])) for row in found]
 
 

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from localkv.chat.migrations import Progress
 from localkv.chat.visible import visible
+from localkv.units import format_count
 
 
 def for_stream(text: str, stream: TextIO) -> str:
@@ -65,6 +67,15 @@ class ProgressLine:
             self.stream.write("\r" + " " * self.width + "\r")
             self.stream.flush()
             self.width = 0
+
+
+def shown_on(bar: ProgressLine) -> Progress:
+    """Long changes of the schema as sentences on `bar`."""
+
+    def show(title: str, done: int, total: int) -> None:
+        bar.say(f"bringing the conversations up to date ({title}): {format_count(done)} of {format_count(total)} messages")
+
+    return show
 
 
 def print_json(document: Any, stream: TextIO | None = None) -> None:

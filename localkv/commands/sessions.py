@@ -1,14 +1,12 @@
-"""`localkv sessions list | show | rename | rm | empty-trash | restore`: saved conversations, for people and, with --json, for programs.
+"""`localkv sessions list | show | rename | rm | empty-trash | restore`, and those of commands/put.py: saved conversations, for people and, with --json, for programs.
 
 Torch-free: reads and writes conversations.db; what is removed loses its cached state too, through the engine if one runs.
 Thread: main. Text of conversations reaches a terminal only through `visible`; JSON is pure ASCII, which loses nothing and
 which no terminal obeys. Exit codes: 2 for a name that is unknown, taken or unusable, 1 for a database that refuses.
 """
 
-import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,16 +16,16 @@ from localkv.chat.backups import list_backups
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
 from localkv.chat.visible import one_line, visible
+from localkv.commands import put
+from localkv.commands.order import ORDERS, Line, Order, Place, arranged, has_tags, place_of, titled
 from localkv.commands.setup import find_setup
-from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableName
+from localkv.commands.shelf import AsJson, Name, counted, explained, open_store, print_document
+from localkv.errors import ConfigError
 from localkv.paths import find_home
 from localkv.service.caretaker import forget, logs_only_in
 from localkv.tiers.upkeep import Freed
 from localkv.units import format_age, format_bytes, format_count
 
-WRONG_NAME = 2
-REFUSED = 1
-_WRONG = (UnknownConversation, ConversationExists, UnusableName, ConfigError)
 ID_BYTES = 4
 KEPT = "Backups of the last days still have its text; `localkv paths` says where they are."
 
@@ -36,34 +34,41 @@ _ENDINGS = {"streaming": "still being written", "stopped": "stopped", "cut": "cu
 
 app = typer.Typer(name="sessions", help="Saved conversations.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The name of a conversation, as `localkv sessions list` shows it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
 
 @app.command("list")
 def list_sessions(
     as_json: AsJson = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also those in the trash.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also those in the archive and in the trash.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Only those in the archive.")] = False,
+    trash: Annotated[bool, typer.Option("--trash", help="Only those in the trash.")] = False,
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="Only those with this tag; may be repeated.")] = None,
+    sort: Annotated[str, typer.Option("--sort", help="newest, name or size (in tokens).")] = "newest",
 ) -> None:
-    """Print all conversations, the one last spoken in first."""
-    with _store() as store:
-        conversations = store.list(include_trashed=everything)
+    """Print all conversations outside archive and trash, the pinned ones first."""
+    place: Place = "trash" if trash else "archive" if archived else "list"
+    with open_store() as store:
+        order = chosen_order(sort)
+        sizes = store.sizes()
+        found = [each for each in store.list(include_trashed=True) if everything or place_of(each) == place]
+    lines = arranged([Line(each, sizes.get(each.id, 0)) for each in found if has_tags(each, tag or ())], order)
     if as_json:
-        _print_json([describe(each) for each in conversations])
-    elif conversations:
-        typer.echo(render_list(conversations, time.time()))
-    else:
+        print_document([describe(each.conversation) | {"tokens": each.tokens} for each in lines])
+    elif lines:
+        typer.echo(render_list([each.conversation for each in lines], time.time()))
+    elif place == "list" and not tag:
         typer.echo("There are no conversations yet; `localkv chat` starts one.")
+    else:
+        typer.echo("none")
 
 
 @app.command("show")
 def show_session(name: Name, as_json: AsJson = False) -> None:
     """Print one conversation, from the first message to the last on the branch last looked at."""
-    with _store() as store:
+    with open_store() as store:
         conversation = store.by_name(name)
         path = store.path(conversation.id)
     if as_json:
-        _print_json(describe(conversation) | {"path": [describe_message(message) for message in path]})
+        print_document(describe(conversation) | {"path": [describe_message(message) for message in path]})
     else:
         typer.echo(render_conversation(conversation, path))
 
@@ -75,12 +80,12 @@ def rename_session(
     as_json: AsJson = False,
 ) -> None:
     """Give a conversation another name; its title stays."""
-    with _store() as store:
+    with open_store() as store:
         key = store.by_name(old).id
         store.rename(key, name=new)
         conversation = store.get(key)
     if as_json:
-        _print_json(describe(conversation))
+        print_document(describe(conversation))
     else:
         typer.echo(f'"{one_line(old)}" is called "{one_line(new)}" now.')
 
@@ -88,13 +93,13 @@ def rename_session(
 @app.command("rm")
 def remove_session(name: Name, as_json: AsJson = False) -> None:
     """Remove a conversation and all its branches, for good, with the cached state that is its alone."""
-    with _store() as store:
+    with open_store() as store:
         conversation = store.by_name(name)
         freed = _erase(store, conversation)
     if as_json:
-        _print_json(describe(conversation) | {"removed_records": freed.records, "freed_bytes": freed.n_bytes})
+        print_document(describe(conversation) | {"removed_records": freed.records, "freed_bytes": freed.n_bytes})
     else:
-        typer.echo(f'"{one_line(name)}" is removed ({_count(conversation.n_messages, "message")}, {_freed(freed)}).')
+        typer.echo(f'"{one_line(name)}" is removed ({counted(conversation.n_messages, "message")}, {_freed(freed)}).')
         if list_backups(find_home().backups, find_home().database):
             typer.echo(KEPT)
 
@@ -103,15 +108,15 @@ def remove_session(name: Name, as_json: AsJson = False) -> None:
 def empty_trash(as_json: AsJson = False) -> None:
     """Remove all conversations in the trash, for good."""
     freed = Freed()
-    with _store() as store:
+    with open_store() as store:
         trashed = [each for each in store.list(include_trashed=True) if each.trashed is not None]
         for conversation in trashed:
             freed += _erase(store, conversation)
     if as_json:
         removed = [describe(each) for each in trashed]
-        _print_json({"removed": removed, "removed_records": freed.records, "freed_bytes": freed.n_bytes})
+        print_document({"removed": removed, "removed_records": freed.records, "freed_bytes": freed.n_bytes})
     else:
-        typer.echo(f"{_count(len(trashed), 'conversation')} removed ({_freed(freed)}).")
+        typer.echo(f"{counted(len(trashed), 'conversation')} removed ({_freed(freed)}).")
 
 
 @app.command("restore")
@@ -126,7 +131,7 @@ def restore_sessions(
     """Bring the conversations back as a backup has them; what is there now is kept beside."""
     from localkv.commands import restore as command
 
-    with _explained():
+    with explained():
         home = find_home()
         home.prepare()
         done = command.show(home, as_json=as_json) if show else command.bring_back(home, backup, sure=yes, as_json=as_json)
@@ -142,7 +147,15 @@ def _erase(store: ConversationStore, conversation: Conversation) -> Freed:
 
 
 def _freed(freed: Freed) -> str:
-    return f"{_count(freed.records, 'cached record')}, {format_bytes(freed.n_bytes)}"
+    return f"{counted(freed.records, 'cached record')}, {format_bytes(freed.n_bytes)}"
+
+
+def chosen_order(name: str) -> Order:
+    """The order called `name`. Raises ConfigError."""
+    for order in ORDERS:
+        if order == name:
+            return order
+    raise ConfigError(f'--sort "{name}": there is no such order; choose one of: {", ".join(ORDERS)}')
 
 
 def describe(conversation: Conversation) -> dict[str, Any]:
@@ -158,6 +171,9 @@ def describe(conversation: Conversation) -> dict[str, Any]:
         "pinned": conversation.pinned,
         "trashed": conversation.trashed,
         "private": conversation.private,
+        "tags": list(conversation.tags),
+        "archived": conversation.archived,
+        "waiting": len(conversation.queue),
     }
 
 
@@ -202,21 +218,13 @@ def render_conversation(conversation: Conversation, path: Sequence[Message]) -> 
 
 
 def _cells(conversation: Conversation, now: float) -> tuple[str, ...]:
-    title = one_line(conversation.title)
     return (
         one_line(conversation.name),
         format_count(conversation.n_messages),
         format_age(now - conversation.updated),
         one_line(conversation.model.name),
-        " ".join(filter(None, (title, *_marks(conversation)))),
+        titled(conversation),
     )
-
-
-def _marks(conversation: Conversation) -> Iterator[str]:
-    if conversation.private:
-        yield "(private)"
-    if conversation.trashed is not None:
-        yield "(in the trash)"
 
 
 def _speaker(message: Message) -> str:
@@ -224,32 +232,5 @@ def _speaker(message: Message) -> str:
     return f"{_SPEAKERS[message.role]}:" if ending is None else f"{_SPEAKERS[message.role]} ({ending}):"
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{format_count(n)} {noun}" if n == 1 else f"{format_count(n)} {noun}s"
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json.dumps(document, ensure_ascii=True))
-
-
-@contextmanager
-def _store() -> Iterator[ConversationStore]:
-    """The open store; failures end the command with a sentence on stderr."""
-    with _explained():
-        home = find_home()
-        home.prepare()
-        store = ConversationStore.open(home.database, home.backups)
-        try:
-            yield store
-        finally:
-            store.close()
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """A failure inside ends the command with a sentence on stderr."""
-    try:
-        yield
-    except LocalKVError as error:
-        typer.echo(visible(str(error)), err=True)
-        raise typer.Exit(WRONG_NAME if isinstance(error, _WRONG) else REFUSED) from error
+for _name, _command in put.commands(describe).items():
+    app.command(_name)(_command)

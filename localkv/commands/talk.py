@@ -17,7 +17,7 @@ import msgspec
 
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation
-from localkv.commands.output import say_to
+from localkv.commands.output import ProgressLine, say_to, shown_on
 from localkv.commands.setup import Setup
 from localkv.config import Config, ModelSection, SamplingSection, convert_config
 from localkv.errors import NotWritable, UnknownConversation
@@ -61,7 +61,9 @@ def open_talk(setup: Setup, errors: TextIO | None = None) -> Iterator[Talk]:
     errors = errors or sys.stderr
     config = setup.load()
     setup.home.prepare()
-    store = ConversationStore.open(setup.home.database, setup.home.backups)
+    bar = ProgressLine(errors)
+    store = ConversationStore.open(setup.home.database, setup.home.backups, progress=shown_on(bar))
+    bar.end()
     backup = store.begin_daily_backup(lambda problem: say_to(errors, f"[localkv] {problem}"))
     try:
         try:

@@ -20,6 +20,8 @@ from textual.events import Event, InputEvent, Paste
 from localkv.chat.store import ConversationStore
 from localkv.commands.ends import ENDINGS, exit_within, leave_dead_terminal
 from localkv.commands.keymap import DEFAULT_KEYMAP, resolve
+from localkv.commands.order import place_of
+from localkv.commands.output import ProgressLine, shown_on
 from localkv.config import Config
 from localkv.paths import Home, resource_dir
 from localkv.tui.desk import Desk
@@ -162,7 +164,9 @@ def run(
 
     home.prepare()
     config = chosen(config, model, theme)
-    store = ConversationStore.open(home.database, home.backups)
+    bar = ProgressLine(sys.stderr)
+    store = ConversationStore.open(home.database, home.backups, progress=shown_on(bar))
+    bar.end()
     try:
         store.recover()
         client = EngineClient(home, config)
@@ -182,8 +186,8 @@ def run(
 
 
 def where_they_were(store: ConversationStore) -> str | None:
-    """The name of the conversation that was used last: the chat goes on there."""
-    return next((conversation.name for conversation in store.list()), None)
+    """The name of the conversation in the list that was used last: the chat goes on there."""
+    return next((conversation.name for conversation in store.list() if place_of(conversation) == "list"), None)
 
 
 def chosen(config: Config, model: str | None, theme: str | None) -> Config:

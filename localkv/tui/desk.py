@@ -186,6 +186,12 @@ class Desk:
         if self.key == conversation:
             self.begin()
 
+    def untrash(self, conversation: str) -> Conversation:
+        """Bring it back from the trash."""
+        self.store.untrash(conversation)
+        self.trashed = [each for each in self.trashed if each != conversation]
+        return self.reread(conversation)
+
     def undo(self) -> Conversation | None:
         """Bring back what was trashed last; None if there is nothing."""
         if not self.trashed:
@@ -211,9 +217,10 @@ class Desk:
         self.store.set_model(self.opened.id, model)
         self.reread(self.opened.id)
 
-    def items(self) -> list[Item]:
-        """All conversations as lines of the list."""
-        return [to_item(conversation) for conversation in self.store.list()]
+    def items(self, *, sizes: bool = False) -> list[Item]:
+        """All conversations of all places as lines of the list; `sizes`: with their tokens."""
+        tokens = self.store.sizes() if sizes else {}
+        return [to_item(each, tokens.get(each.id, 0)) for each in self.store.list(include_trashed=True)]
 
     def keep_draft(self, draft: str) -> None:
         """Remember what is typed and not sent; stored with a stored conversation."""

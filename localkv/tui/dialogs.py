@@ -14,6 +14,7 @@ from textual.widgets import Input, Static
 from localkv.commands.keymap import Keymap
 from localkv.commands.registry import COMMANDS
 from localkv.tui.keys import help_sections
+from localkv.tui.listline import MEANINGS
 from localkv.tui.rows import BLANK, Row, row, spans_of, wrap
 from localkv.tui.rowsview import RowsView
 from localkv.tui.scrolling import use_plain_bars
@@ -50,20 +51,22 @@ class Dialog(ModalScreen[Answer]):
             use_plain_bars(self)
 
 
-class Rename(Dialog[str | None]):
-    """Asks for another title; gives it, or None."""
+class Line(Dialog[str | None]):
+    """Asks for one line; gives it, or None. `empty`: an empty line is an answer, too."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "cancel")]
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, question: str, text: str, *, empty: bool = False) -> None:
         super().__init__()
-        self._title = title
+        self._question = question
+        self._text = text
+        self._empty = empty
 
     def compose(self) -> ComposeResult:
         """A question, a line to write, a hint."""
         with Vertical():
-            yield Static("Title of this conversation", classes="question", markup=False)
-            yield Input(self._title, max_length=200)
+            yield Static(self._question, classes="question", markup=False)
+            yield Input(self._text, max_length=200)
             yield Static("enter keeps it   esc leaves it as it was", classes="hint", markup=False)
 
     def on_mount(self) -> None:
@@ -72,13 +75,21 @@ class Rename(Dialog[str | None]):
         self.query_one(Input).cursor_blink = False
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """The new title; an empty one changes nothing."""
+        """What was written."""
         event.stop()
-        self.dismiss(event.value.strip() or None)
+        text = event.value.strip()
+        self.dismiss(text if text or self._empty else None)
 
     def action_leave(self) -> None:
         """No answer."""
         self.dismiss(None)
+
+
+class Rename(Line):
+    """Asks for another title; gives it, or None. An empty one changes nothing."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__("Title of this conversation", title)
 
 
 class Confirm(Dialog[bool]):
@@ -151,7 +162,7 @@ def help_rows(palette: Palette, keymap: Keymap, width: int) -> list[Row]:
     """All keys, then all commands, then what the marks in the list mean."""
     sections = help_sections(keymap)
     sections["Commands, written as a message"] = [(command.usage, command.help) for command in COMMANDS]
-    sections["Marks in the list"] = [("*", "an answer is being written"), ("+", "a new answer that you have not seen")]
+    sections["Marks in the list"] = list(MEANINGS)
     rows: list[Row] = []
     for title, lines in sections.items():
         rows += [*([BLANK] if rows else []), row([(title, palette.heading)])]

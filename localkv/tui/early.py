@@ -21,18 +21,19 @@ from rich.cells import cell_len, set_cell_size
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation
 from localkv.chat.visible import one_line
+from localkv.commands.order import place_of
+from localkv.commands.output import ProgressLine, shown_on
 from localkv.config import Config
 from localkv.errors import LocalKVError
 from localkv.paths import Home, resource_dir
 from localkv.tui.glyphs import Glyphs, choose_glyphs
+from localkv.tui.listing import UNTITLED, Heading, ordered, to_item, with_headings
 from localkv.units import format_age
 
 LIST_CELLS = 26
 PANEL_CELLS = 35
 MIN_WIDTH, WIDE, MIN_HEIGHT = 100, 120, 20
 """As in layout.py: below these sizes the chat begins without its list."""
-
-UNTITLED = "New conversation"
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HEX = re.compile(r"#[0-9a-fA-F]{6}")
@@ -111,12 +112,16 @@ def picture(
 
 
 def _side(conversations: Sequence[Conversation], rows: int, now: float, ink: Ink, glyphs: Glyphs) -> list[str]:
-    """The list, `rows` tall and LIST_CELLS wide: pinned ones first, like the list that takes its place."""
+    """The list, `rows` tall and LIST_CELLS wide: in the order of the list that takes its place, with its headings."""
     head = f" Conversations  {ink.off}{ink.side}{ink.muted}{str(len(conversations)).ljust(LIST_CELLS - 16)}"
     lines = [f"{ink.text}{ink.bold}{head}", " " * LIST_CELLS]
     room = LIST_CELLS - 9
-    for each in sorted(conversations, key=lambda one: not one.pinned)[: max(0, rows - 2)]:
-        title = one_line(each.title) or UNTITLED
+    items = ordered(map(to_item, conversations))
+    for each in with_headings(items[:rows], "newest", now)[: max(0, rows - 2)]:
+        if isinstance(each, Heading):
+            lines.append(f"{ink.muted}{ink.bold}{set_cell_size(f' {each.text.upper()}', LIST_CELLS)}{ink.off}{ink.side}")
+            continue
+        title = each.title
         shown = title if cell_len(title) <= room else set_cell_size(title, room - 1).rstrip() + glyphs.ellipsis
         age = format_age(max(0.0, now - each.updated)).rjust(4)
         lines.append(f"   {ink.text}{set_cell_size(shown, room)} {ink.muted}{age} ")
@@ -129,9 +134,9 @@ def _frame(home: Home, config: Config, theme: str, session: str | None, stream: 
         size = os.get_terminal_size(stream.fileno())
         if size.columns < MIN_WIDTH or size.lines < MIN_HEIGHT or not home.database.exists():
             return ""
-        store = ConversationStore.open(home.database, home.backups)
+        store = ConversationStore.open(home.database, home.backups, progress=shown_on(ProgressLine(sys.stderr)))
         try:
-            conversations = store.list()
+            conversations = [each for each in store.list() if place_of(each) == "list"]
         finally:
             store.close()
     except (OSError, ValueError, LocalKVError):

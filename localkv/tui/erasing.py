@@ -16,30 +16,31 @@ from localkv.tui.dialogs import Confirm
 from localkv.tui.listing import UNTITLED
 
 if TYPE_CHECKING:
-    from localkv.tui.screen import ChatScreen
+    from localkv.tui.shelf import Shelf
 
 
-def ask(screen: "ChatScreen") -> None:
-    """Ask whether the open conversation is to go for good, and let it."""
-    if not screen.desk.key:
+def ask(screen: "Shelf", conversation: str) -> None:
+    """Ask whether a conversation is to go for good, and let it."""
+    if not conversation:
         screen.say("nothing was said in this conversation yet")
         return
-    title = one_line(screen.desk.title) or UNTITLED
+    title = one_line(screen.desk.store.get(conversation).title) or UNTITLED
 
     def done(sure: bool | None) -> None:
         if sure:
-            _erase(screen, title)
+            _erase(screen, conversation, title)
 
     screen.app.push_screen(Confirm(f'"{title}" and all its answers are removed for good.', "remove it", "keep it"), done)
 
 
-def _erase(screen: "ChatScreen", title: str) -> None:
-    desk, key = screen.desk, screen.desk.key
+def _erase(screen: "Shelf", key: str, title: str) -> None:
+    desk = screen.desk
     try:
         logs = logs_only_in(desk.store, key)
         screen.take_out(key)
-        desk.trashed.remove(key)
+        desk.trashed = [each for each in desk.trashed if each != key]
         desk.store.erase(key)
+        screen.sessions.drop(key)
     except LocalKVError as error:
         screen.say(str(error), "error")
         return
@@ -48,7 +49,7 @@ def _erase(screen: "ChatScreen", title: str) -> None:
     threading.Thread(target=_forget, args=(screen, logs), name="forget", daemon=True).start()
 
 
-def _forget(screen: "ChatScreen", logs: Sequence[TokenLog]) -> None:
+def _forget(screen: "Shelf", logs: Sequence[TokenLog]) -> None:
     try:
         forget_through(screen.stage.client, logs)
     except LocalKVError as error:

@@ -5,9 +5,11 @@ Knows the four widgets and nothing else; rows that did not change are not drawn 
 
 from dataclasses import dataclass
 
+from localkv.commands.order import Place
 from localkv.service.protocol import Numbers, Ready, Snapshot
 from localkv.tui.clean import one_line
 from localkv.tui.glyphs import Glyphs
+from localkv.tui.listing import TITLES
 from localkv.tui.panel import Brush, View, panel_rows, tier_line
 from localkv.tui.phase import IDLE, Phase, header_line, phase_line
 from localkv.tui.rows import row
@@ -33,6 +35,8 @@ class Facts:
     """There is text below the view."""
     listed: int = 0
     conversations: int = 0
+    place: Place = "list"
+    """Which of them the list shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class Instruments:
         """Show `facts`."""
         name, glyphs, about = palette.name, self.glyphs, _about(facts)
         counted = _counted(facts)
-        self.head.draw((counted, name), lambda _: [row([("Conversations  ", palette.heading), (counted, palette.muted)])])
+        title = TITLES[facts.place]
+        self.head.draw((title, counted, name), lambda _: [row([(f"{title}  ", palette.heading), (counted, palette.muted)])])
         self.header.draw(
             (facts.title, about, name), lambda width: [row(header_line(facts.title, about, width, palette, glyphs))]
         )

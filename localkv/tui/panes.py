@@ -124,9 +124,9 @@ class Panes(Screen[None]):
 
         self.app.push_screen(Actions(self._palette, self.instruments.glyphs, self.keymap), done)
 
-    def action_find(self) -> None:
+    def show_filter(self) -> None:
         """Type words of a title."""
-        self._open_side()
+        self.open_side()
         self.filter.add_class("-open")
         self.filter.focus()
 
@@ -187,7 +187,8 @@ class Panes(Screen[None]):
             event.stop()
             self.sessions.focus()
 
-    def _open_side(self) -> None:
+    def open_side(self) -> None:
+        """Show the list."""
         if self.has_class("-narrow"):
             self.remove_class("panel-open")
             self.add_class("side-open")

@@ -21,9 +21,9 @@ from localkv.tui.entries import first_line
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.listing import UNTITLED, to_item
 from localkv.tui.ports import Chat, Client
-from localkv.tui.reading import Reading, refusing
+from localkv.tui.reading import refusing
 from localkv.tui.scrolling import use_plain_bars
-from localkv.tui.sessions import Sessions
+from localkv.tui.shelf import Shelf
 from localkv.tui.stage import Signals, Stage, Widgets
 from localkv.tui.theme import Palette
 
@@ -32,7 +32,7 @@ DRAFT_SECONDS = 1.0
 UNDO_SECONDS = 10.0
 
 
-class ChatScreen(Reading):
+class ChatScreen(Shelf):
     """The main screen."""
 
     class Listening(Message):
@@ -106,9 +106,11 @@ class ChatScreen(Reading):
 
     @refusing
     def open(self, conversation: str) -> None:
-        """Look at this conversation."""
+        """Look at this conversation; one in the trash comes back from it."""
         self._leave_words()
         self.desk.open(conversation)
+        if self.desk.opened is not None and self.desk.opened.trashed is not None:
+            self.sessions.change(to_item(self.desk.untrash(conversation)))
         self.stage.show_open()
         self.close_overlays()
         self.composer.focus()
@@ -138,7 +140,7 @@ class ChatScreen(Reading):
 
     def filter_list(self, words: str) -> None:
         """Show the list with those conversations that have these words."""
-        self.action_find()
+        self.show_filter()
         self.filter.value = words
 
     @refusing
@@ -160,14 +162,14 @@ class ChatScreen(Reading):
         self.stage.show_facts()
 
     def take_out(self, conversation: str) -> None:
-        """Move a conversation to the trash and show its neighbour."""
+        """Move a conversation to the trash and show its neighbour if it was open."""
         run = self.stage.runs.of(conversation)
         if run is not None:
             run.stop()
         neighbour = self.sessions.neighbour(1) or self.sessions.neighbour(-1)
         was_open = self.desk.key == conversation
         self.desk.trash(conversation)
-        self.sessions.drop(conversation)
+        self.sessions.change(to_item(self.desk.store.get(conversation)))
         if was_open and neighbour is not None:
             self.desk.open(neighbour.id)
         if was_open:
@@ -190,7 +192,7 @@ class ChatScreen(Reading):
         self.sessions.change(to_item(conversation))
         self.open(conversation.id)
 
-    def _ask_title(self, conversation: str) -> None:
+    def ask_title(self, conversation: str) -> None:
         title = one_line(self.desk.store.get(conversation).title)
 
         def done(answer: str | None) -> None:
@@ -262,25 +264,6 @@ class ChatScreen(Reading):
         event.stop()
         self.action_quit()
 
-    def on_sessions_chosen(self, event: Sessions.Chosen) -> None:
-        """Open what was chosen."""
-        event.stop()
-        self.open(event.conversation)
-
-    @refusing
-    def on_sessions_asked(self, event: Sessions.Asked) -> None:
-        """Something to be done to a row."""
-        event.stop()
-        match event.wish:
-            case "rename":
-                self._ask_title(event.conversation)
-            case "delete":
-                self.delete(event.conversation)
-            case "undo":
-                self.undo_delete()
-            case _:
-                self.action_find()
-
     # Keys
 
     @refusing
@@ -301,6 +284,8 @@ class ChatScreen(Reading):
         if self.filter.has_class("-open") and self.focused in {self.filter, self.sessions}:
             self.close_filter()
             self.sessions.focus()
+        elif self.sessions.place != "list" and self.focused is self.sessions:
+            self.sessions.go_to("list")
         elif self.has_class("side-open") or self.has_class("panel-open"):
             self.close_overlays()
             self.composer.focus()
@@ -315,7 +300,7 @@ class ChatScreen(Reading):
     def action_rename(self) -> None:
         """Rename the open conversation."""
         if self.desk.key:
-            self._ask_title(self.desk.key)
+            self.ask_title(self.desk.key)
         else:
             self.say("a new conversation takes its title from its first message")
 

@@ -1,9 +1,12 @@
 """The list of conversations on screen: a virtual list that draws only the rows in view.
 
-It shows items and says what the person wants; it knows no store. Thread: the UI's.
+It shows items of one place at a time (list, archive or trash) and says what the person wants; it knows no store. Thread:
+the UI's. The cursor stands on conversations only; headings are rows that it passes over. One timer, only after the cursor
+moved: it says where the cursor came to rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,16 +15,23 @@ from textual.message import Message
 from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.timer import Timer
 
+from localkv.commands.order import ORDERS, PLACES, Order, Place
+from localkv.service.client import Resume
 from localkv.tui.glyphs import DRAWN, Glyphs
 from localkv.tui.keys import bindings
-from localkv.tui.listing import Item, line, matching, ordered
+from localkv.tui.listing import Heading, Item, matching, ordered, with_headings
+from localkv.tui.listline import Look, heading, line
 from localkv.tui.scrolling import stretch
 from localkv.tui.theme import Palette
 
+REST_SECONDS = 0.3
+"""So long the cursor stays where a person looks; moving through the list is faster."""
+
 
 class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
-    """Conversations, newest first, with a cursor and a filter."""
+    """Conversations with a cursor, a filter and an order."""
 
     BINDINGS = bindings("list", "text")
     DEFAULT_CSS = """
@@ -44,12 +54,22 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
             self.conversation = conversation
 
     class Asked(Message):
-        """The person wants something done: "rename", "delete", "undo" or "filter"."""
+        """The person wants something done: "rename", "delete", "undo", "pin", "tags", "archive" or "filter"."""
 
         def __init__(self, wish: str, conversation: str) -> None:
             super().__init__()
             self.wish = wish
             self.conversation = conversation
+
+    class Rested(Message):
+        """The cursor stays on this conversation for a moment: it may be opened next."""
+
+        def __init__(self, conversation: str) -> None:
+            super().__init__()
+            self.conversation = conversation
+
+    class Rearranged(Message):
+        """Another order, or another place is shown."""
 
     def __init__(
         self,
@@ -65,14 +85,26 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
         self._clock = clock
         self._items: list[Item] = []
         self._badges: Mapping[str, str] = {}
+        self._resumes: Mapping[str, Resume] = {}
+        self._rows: list[Item | Heading] = []
+        self._row_of: list[int] = []
+        self._resting: Timer | None = None
         self.shown: list[Item] = []
+        """Those that the filter left, in their order."""
+        self.order: Order = "newest"
+        self.place: Place = "list"
         self.query_text = ""
         self.opened = ""
 
     @property
     def count(self) -> int:
-        """All conversations, filtered or not."""
-        return len(self._items)
+        """All conversations of this place, filtered or not."""
+        return sum(item.place == self.place for item in self._items)
+
+    @property
+    def items(self) -> list[Item]:
+        """All conversations of all places, in their order."""
+        return self._items
 
     @property
     def current(self) -> Item | None:
@@ -81,16 +113,26 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
 
     def show(self, items: Sequence[Item]) -> None:
         """These conversations; the cursor stays on the one it was on."""
-        self._items = ordered(items)
+        self._items = ordered(items, self.order)
         self._filter()
 
     def change(self, item: Item) -> None:
         """Put in this conversation, or another state of it."""
-        self.show([*(other for other in self._items if other.id != item.id), item])
+        known = next((other for other in self._items if other.id == item.id), item)
+        item = replace(item, tokens=item.tokens or known.tokens)
+        self.show([*(other for other in self._items if other is not known), item])
 
     def drop(self, conversation: str) -> None:
         """Take this conversation out."""
         self.show([item for item in self._items if item.id != conversation])
+
+    def go_to(self, place: Place) -> None:
+        """Show what is kept in another place."""
+        if place != self.place:
+            self.place = place
+            self._filter()
+            self.cursor = 0
+            self.post_message(self.Rearranged())
 
     def filter(self, query: str) -> None:
         """Show only what contains the words of `query`."""
@@ -98,10 +140,10 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
         self._filter()
         self.cursor = 0
 
-    def mark(self, badges: Mapping[str, str]) -> None:
-        """Show these badges, by conversation."""
-        if badges != self._badges:
-            self._badges = dict(badges)
+    def mark(self, badges: Mapping[str, str], resumes: Mapping[str, Resume]) -> None:
+        """Show these badges, and how far away each cache is, by conversation."""
+        if badges != self._badges or resumes != self._resumes:
+            self._badges, self._resumes = dict(badges), dict(resumes)
             self.refresh()
 
     def open_row(self, conversation: str) -> None:
@@ -116,8 +158,8 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
         self.refresh()
 
     def first(self, words: str) -> Item | None:
-        """The first conversation, filtered away or not, that has these words."""
-        return next(iter(matching(self._items, words)), None)
+        """The first conversation outside the trash, filtered away or not, that has these words."""
+        return next((item for item in matching(self._items, words) if item.place != "trash"), None)
 
     def neighbour(self, step: int) -> Item | None:
         """The conversation `step` rows from the open one."""
@@ -126,7 +168,9 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _filter(self) -> None:
         before = self.current
-        self.shown = matching(self._items, self.query_text)
+        self.shown = matching([item for item in self._items if item.place == self.place], self.query_text)
+        self._rows = with_headings(self.shown, self.order, self._clock())
+        self._row_of = [at for at, row in enumerate(self._rows) if isinstance(row, Item)]
         if before is not None:
             self._point_at(before.id)
         self.cursor = max(0, min(self.cursor, len(self.shown) - 1))
@@ -139,7 +183,7 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
                 return
 
     def _measure(self) -> None:
-        stretch(self, len(self.shown))
+        stretch(self, len(self._rows))
         self.refresh()
 
     def on_resize(self, event: Resize) -> None:
@@ -149,47 +193,80 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
         self.watch_cursor()
 
     def watch_cursor(self) -> None:
-        """Keep the cursor in view."""
+        """Keep the cursor in view, and the heading right above it."""
         height = self.size.height
-        if not height:
+        if not height or not self.shown:
             return
-        top = round(self.scroll_y)
-        if not top <= self.cursor < top + height:
-            y = self.cursor if self.cursor < top else self.cursor - height + 1
-            self.scroll_to(y=y, animate=False, force=True)
+        top, at = round(self.scroll_y), self._row_of[min(self.cursor, len(self._row_of) - 1)]
+        first = at - 1 if at and isinstance(self._rows[at - 1], Heading) else at
+        if not top <= first <= at < top + height:
+            self.scroll_to(y=first if first < top else at - height + 1, animate=False, force=True)
         self.refresh()
+        self._rest()
 
     def render_line(self, y: int) -> Strip:
         """The conversation at row `y` of the widget."""
         at = round(self.scroll_y) + y
         width = self.scrollable_content_region.width
         base = self.rich_style
-        if at >= len(self.shown):
-            hint = "nothing has these words" if self.query_text and not at else ""
+        if at >= len(self._rows):
+            hint = self._hint() if not at else ""
             return Strip([Segment(f"  {hint}", self._palette.muted)]).crop_extend(0, width, None).apply_style(base)
-        item = self.shown[at]
-        spans = line(item, width, self._clock(), self._badges, self._palette, self._glyphs, opened=item.id == self.opened)
+        row = self._rows[at]
+        spans = heading(row, width, self._palette) if isinstance(row, Heading) else line(row, width, self._look(row))
         strip = Strip([Segment(text, style) for text, style in spans]).crop_extend(0, width, None)
-        if at == self.cursor and self.has_focus:
+        if row is self.current and self.has_focus:
             base += self._palette.cursor + self._emphasis()
         return strip.apply_style(base)
+
+    def _look(self, item: Item) -> Look:
+        return Look(
+            self._clock(),
+            self._palette,
+            self._glyphs,
+            self._badges.get(item.id, ""),
+            self._resumes.get(item.id),
+            opened=item.id == self.opened,
+            sizes=self.order == "size",
+        )
+
+    def _hint(self) -> str:
+        if self.query_text:
+            return "nothing has these words"
+        return {"list": "", "archive": "nothing is archived", "trash": "the trash is empty"}[self.place]
 
     def _emphasis(self) -> Style:
         return Style(reverse=True) if "nocolor" in self.app.pseudo_classes else Style(bold=True)
 
     def on_focus(self) -> None:
         """Show the cursor."""
+        self._rest()
         self.refresh()
 
     def on_blur(self) -> None:
         """Hide the cursor."""
+        self._rest()
         self.refresh()
+
+    def _rest(self) -> None:
+        """Tell where the cursor comes to rest, if it does."""
+        if self._resting is not None:
+            self._resting.stop()
+            self._resting = None
+        current = self.current
+        if self.has_focus and current is not None and current.id != self.opened:
+            self._resting = self.set_timer(REST_SECONDS, lambda: self._has_rested(current.id))
+
+    def _has_rested(self, conversation: str) -> None:
+        self._resting = None
+        if self.has_focus:
+            self.post_message(self.Rested(conversation))
 
     def on_click(self, event: Click) -> None:
         """Open the conversation that was clicked."""
         at = round(self.scroll_y) + event.y
-        if 0 <= at < len(self.shown):
-            self.cursor = at
+        if 0 <= at < len(self._rows) and isinstance(self._rows[at], Item):
+            self.cursor = self._row_of.index(at)
             self.action_open()
 
     def action_open(self) -> None:
@@ -202,12 +279,34 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
         self._ask("rename")
 
     def action_delete_row(self) -> None:
-        """Trash the conversation under the cursor."""
+        """Trash the conversation under the cursor; in the trash: remove it for good."""
         self._ask("delete")
 
     def action_undo(self) -> None:
-        """Bring back what was trashed last."""
-        self.post_message(self.Asked("undo", ""))
+        """Bring back what was trashed last; in the trash: the conversation under the cursor."""
+        row = self.current.id if self.place == "trash" and self.current is not None else ""
+        self.post_message(self.Asked("undo", row))
+
+    def action_pin_row(self) -> None:
+        """Keep the conversation under the cursor on top, or no longer."""
+        self._ask("pin")
+
+    def action_tag_row(self) -> None:
+        """Change the tags of the conversation under the cursor."""
+        self._ask("tags")
+
+    def action_archive_row(self) -> None:
+        """Put the conversation under the cursor away, or back."""
+        self._ask("archive")
+
+    def action_sort(self) -> None:
+        """Sort by the next thing."""
+        self.order = ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
+        self.post_message(self.Rearranged())
+
+    def action_next_place(self) -> None:
+        """Go to the next place."""
+        self.go_to(PLACES[(PLACES.index(self.place) + 1) % len(PLACES)])
 
     def action_filter(self) -> None:
         """Type words to filter by."""

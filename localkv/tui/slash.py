@@ -13,6 +13,7 @@ import msgspec
 from localkv.commands.registry import Call
 from localkv.config import ModelSection, SamplingSection, convert_config
 from localkv.errors import ConfigError
+from localkv.tui import filing
 
 if TYPE_CHECKING:
     from localkv.tui.screen import ChatScreen
@@ -29,7 +30,12 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "rename": screen.rename_open,
         "delete": lambda _: screen.delete_open(),
         "undo": lambda _: screen.undo_delete(),
-        "erase": lambda _: _erase(screen),
+        "erase": lambda _: filing.erase(screen, screen.desk.key),
+        "pin": lambda _: filing.pin(screen, screen.desk.key),
+        "tag": lambda words: filing.tag(screen, screen.desk.key, words),
+        "archive": lambda _: filing.archive(screen, screen.desk.key),
+        "trash": lambda name: filing.show_trash(screen, name),
+        "search": screen.action_search,
         "system": lambda text: _system(screen, text),
         "set": lambda text: _set(screen, text),
         "model": lambda text: _model(screen, text),
@@ -66,12 +72,6 @@ def describe_sampling(sampling: SamplingSection) -> str:
     return "  ".join(f"{key} {getattr(sampling, key)}" for key in NUMBERS) + (
         f"  stop {sampling.stop}" if sampling.stop else ""
     )
-
-
-def _erase(screen: "ChatScreen") -> None:
-    from localkv.tui.erasing import ask  # what it needs is not needed for the first frame
-
-    ask(screen)
 
 
 def _on_message(screen: "ChatScreen", name: str, argument: str) -> None:

@@ -4,7 +4,7 @@ Between the Desk, Runs and Engine, which know no widgets, and the widgets, which
 called by the screen's one timer while something moves; when it returns False nothing does, and the timer rests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ from textual.timer import Timer
 
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError
+from localkv.service.client import Resume
 from localkv.service.hints import Hints
 from localkv.tui.clean import one_line
 from localkv.tui.composer import Composer
@@ -20,7 +21,8 @@ from localkv.tui.engine import Engine
 from localkv.tui.entries import newest_numbers, questions, to_entries
 from localkv.tui.feed import Feed
 from localkv.tui.instruments import Facts, Instruments
-from localkv.tui.listing import GENERATING, UNREAD, UNTITLED, to_item
+from localkv.tui.listing import UNTITLED, to_item
+from localkv.tui.listline import GENERATING, UNREAD
 from localkv.tui.pages import Entry
 from localkv.tui.phase import IDLE, Phase
 from localkv.tui.ports import Chat, Client, Turn
@@ -88,6 +90,7 @@ class Stage:
         self._clock = clock
         self._quiet = 0
         self._unread: set[str] = set()
+        self._resumes: Mapping[str, Resume] = {}
         self._saving: Feed | None = None
 
     @property
@@ -112,7 +115,8 @@ class Stage:
 
     def show_list(self) -> None:
         """Read the list of conversations again."""
-        self._widgets.sessions.show(self.desk.items())
+        sessions = self._widgets.sessions
+        sessions.show(self.desk.items(sizes=sessions.order == "size"))
         self.show_facts()
 
     def show_open(self) -> None:
@@ -149,7 +153,8 @@ class Stage:
     def _show_badges(self) -> None:
         badges = dict.fromkeys(self._unread, UNREAD)
         badges.update({run.conversation: GENERATING for run in self.runs.moving})
-        self._widgets.sessions.mark(badges)
+        self._resumes = self._client.resumes
+        self._widgets.sessions.mark(badges, self.hints.resumes)
 
     def entries(self) -> list[Entry]:
         """The open conversation as the transcript shows it, with what is not stored yet."""
@@ -174,6 +179,7 @@ class Stage:
             below=not self._widgets.transcript.following,
             listed=len(sessions.shown),
             conversations=sessions.count,
+            place=sessions.place,
         )
 
     def _phase(self, run: Run | None) -> Phase:
@@ -273,6 +279,8 @@ class Stage:
             self._show_run(run)
         for run in over:
             self._end_run(run)
+        if self._client.resumes is not self._resumes:
+            self._show_badges()
         for text, is_problem in self.engine.take_notices():
             self._signals.say(text, "error" if is_problem else "information")
         self._finish_saving()
@@ -322,8 +330,7 @@ class Stage:
         except LocalKVError as error:
             self._signals.say(str(error), "error")
             return
-        if stored.trashed is None:
-            self._widgets.sessions.change(to_item(stored))
+        self._widgets.sessions.change(to_item(stored))
 
     def _save_again(self) -> None:
         if self._saving is None and self._chat.unsaved:

@@ -92,6 +92,18 @@ def test_the_trash_is_not_searched_and_the_archive_is(store, talk):
     assert found(store, "needle") == ["needle"]
 
 
+@pytest.mark.parametrize("query", ["needle", "针"])
+def test_what_was_taken_away_is_not_found(store, talk, query):
+    """A branch that was taken away stays out of search, with all below it, until it is brought back."""
+    question = store.ask(talk, None, "one needle 针")
+    below = store.ask(talk, question.id, "needle 针 below it")
+    store.ask(talk, None, "another needle 针")
+    store.take_away(question.id)
+    assert found(store, query) == ["another needle 针"]
+    store.bring_back(question.id)
+    assert {hit.message for hit in store.search(query)} >= {question.id, below.id}
+
+
 def test_a_hit_says_where_it_is(store, talk):
     """Enough to open the conversation at the message, with the words marked."""
     say(store, talk, "one needle\nin a\x02 haystack of needles")

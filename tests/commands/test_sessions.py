@@ -166,3 +166,84 @@ def test_columns_line_up_for_wide_characters(store):
 def test_one_line():
     """A cell of a table never breaks the table."""
     assert one_line(" a\nb\t\x1bc ") == "a b ^[c"
+
+
+# ---- order among conversations ----
+
+
+@pytest.fixture
+def many(store):
+    """Three conversations; "b" is the oldest and the longest."""
+    keys = {}
+    for name, n_tokens in (("b", 9), ("a", 1), ("c", 3)):
+        keys[name] = store.create(name, model=ModelSection(), sampling=SamplingSection()).id
+        question = store.ask(keys[name], None, f"the word of {name} is needle\x1b[2J")
+        store.set_ids(question.id, pack_ids(range(n_tokens)))
+    return keys
+
+
+def listed(*arguments):
+    """Names as JSON lists them."""
+    return [each["session"] for each in json.loads(run("list", "--json", *arguments).stdout)]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_every_change_has_its_way_back(many, store, there):
+    """Each change and its opposite, twice: the second time it is no failure."""
+    pairs = {"pin": "unpin", "archive": "unarchive", "trash": "untrash"}
+    for change, back in pairs.items():
+        for command in (change, change, *((back, back) if there else ())):
+            assert run(command, "a", "--json").exit_code == 0
+    known = store.by_name("a")
+    assert (known.pinned, known.archived is None, known.trashed is None) == (
+        (False, True, True) if there else (True, False, False)
+    )
+
+
+def test_tags(many, store):
+    """Tags are added and taken away, with or without "#", and shown; what is no tag is refused with exit code 2."""
+    assert json.loads(run("tag", "a", "#Work", "rust", "--json").stdout)["tags"] == ["rust", "work"]
+    assert "#rust #work" in run("list").stdout
+    assert "no tags" in run("untag", "a", "WORK", "#rust", "other").stdout
+    assert run("tag", "a", "b,c").exit_code == 2
+    assert store.by_name("a").tags == ()
+
+
+def test_lists_of_one_place(many):
+    """The list hides archive and trash; each has its own; --all has everything; --tag narrows any of them."""
+    run("archive", "a"), run("trash", "b"), run("tag", "a", "x"), run("tag", "b", "x")
+    assert listed() == ["c"]
+    assert listed("--archived") == ["a"]
+    assert listed("--trash") == ["b"]
+    assert sorted(listed("--all")) == ["a", "b", "c"]
+    assert sorted(listed("--all", "--tag", "#X")) == ["a", "b"]
+    assert listed("--tag", "x") == []
+    assert run("list", "--tag", "x").stdout == "none\n"
+    assert "(archived)" in run("list", "--archived").stdout
+
+
+def test_complaint_22_the_list_can_be_sorted(many):
+    """By age, name and size; pinned ones stand first in any order; an unknown order is refused and the orders are named."""
+    assert listed() == ["c", "a", "b"]
+    assert listed("--sort", "name") == ["a", "b", "c"]
+    assert listed("--sort", "size") == ["b", "c", "a"]
+    run("pin", "a")
+    assert listed("--sort", "size") == ["a", "b", "c"]
+    wrong = run("list", "--sort", "colour")
+    assert (wrong.exit_code, "newest, name, size" in wrong.stderr) == (2, True)
+
+
+def test_search(many, store):
+    """Hits with their place; nothing of them steers a terminal; what is in the trash is not found."""
+    found = json.loads(run("search", "needle word", "--json").stdout)
+    assert [each["session"] for each in found] == ["c", "a", "b"]
+    first = found[0]
+    assert [first["snippet"][start:end] for start, end in first["marks"]] == ["word", "needle"]
+    assert first["message"] == store.path(many["c"])[0].id
+    printed = run("search", "needle").stdout
+    assert "\x1b" not in printed
+    assert "the word of c is needle^[[2J" in printed
+    run("trash", "c")
+    assert len(json.loads(run("search", "needle", "--json").stdout)) == 2
+    assert len(json.loads(run("search", "needle", "--json", "--limit", "1").stdout)) == 1
+    assert run("search", "nowhere").stdout == "No message has these words.\n"

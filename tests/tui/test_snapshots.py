@@ -5,6 +5,7 @@ They are pictures of one exact Textual (the extra `test` pins it). Clock, rates 
 
 import pytest
 
+from localkv.service.client import Resume
 from localkv.tui.dialogs import Confirm
 from localkv.tui.glyphs import DRAWN, PLAIN
 from tests.tui.conftest import text_of, until
@@ -114,10 +115,12 @@ def test_empty(world, snap_compare):
     (["f2"], (60, 16)),
     (["ctrl+b"], (80, 24)),
     (["ctrl+t"], (80, 24)),
+    (["ctrl+b", "ctrl+b", "slash", "l", "i", "s"], (120, 36)),
     (["ctrl+o", "l", "i", "s"], (120, 36)),
-], ids=["help", "rename", "list", "panel", "filter"])  # fmt: skip
+    (["ctrl+o", "t", "e"], (60, 16)),
+], ids=["help", "rename", "list", "panel", "filter", "switcher", "switcher-small"])  # fmt: skip
 def test_what_keys_open(world, snap_compare, keys, size):
-    """Help, the rename dialog, list and panel over a narrow screen, the filter."""
+    """Help, the rename dialog, list and panel over a narrow screen, the filter, the switcher."""
     furnish(world)
     app = world.app(session="Rust borrow checker question")
 
@@ -126,6 +129,37 @@ def test_what_keys_open(world, snap_compare, keys, size):
         await pilot.press(*keys)
 
     assert snap_compare(app, terminal_size=size, run_before=act)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=["80x24", "120x36"])
+def test_search(world, snap_compare, size):
+    """Messages that were found, the words set apart."""
+    furnish(world)
+
+    async def act(pilot):
+        await settled(pilot)
+        pilot.app.chat_screen.action_search("clone borrow")
+        await until(pilot, lambda: pilot.app.screen.choices._choices, "the hits")
+
+    assert snap_compare(world.app(session="Rust borrow checker question"), terminal_size=size, run_before=act)
+
+
+def test_the_list_in_full(world, snap_compare):
+    """Badges, waits, pins, dates: everything that a row can say, and the cursor."""
+    furnish(world)
+    world.store.set_pinned(world.store.by_name("Novel chapter 3").id, True)
+    places = {"Rust borrow checker question": (0.0, "slot"), "Tax letter": (0.05, "ram"), "Novel chapter 3": (0.9, "ssd")}
+
+    async def act(pilot):
+        await settled(pilot)
+        sessions = pilot.app.chat_screen.sessions
+        ids = {item.title: item.id for item in sessions.items}
+        resumes = {ids[title]: Resume(*facts) for title, facts in places.items()} | {ids["Prompt lab"]: Resume(7.2, "none")}
+        sessions.mark({ids["Trip to Lisbon"]: "*", ids["Imported notes"]: "+"}, resumes)
+        sessions.focus()
+        await pilot.pause()
+
+    assert snap_compare(world.app(session="Tax letter"), terminal_size=(120, 36), run_before=act)
 
 
 def test_leaving_with_unsaved_answers(world, snap_compare):
