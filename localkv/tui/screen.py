@@ -193,6 +193,7 @@ class ChatScreen(Shelf):
         self.open(conversation.id)
 
     def ask_title(self, conversation: str) -> None:
+        """Ask for another title."""
         title = one_line(self.desk.store.get(conversation).title)
 
         def done(answer: str | None) -> None:
