@@ -64,7 +64,7 @@ class Loaded:
     attention: str
     """The attention path in use."""
     linear: str
-    """How single rows go through linear layers: "mv" or "mm"."""
+    """How single rows go through linear layers: "rows" or "mm"."""
     threads: int
     weights_bytes: int
     context_limit: int

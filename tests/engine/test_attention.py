@@ -125,3 +125,17 @@ def test_the_sinks_trap_is_real():
     ids = token_ids(60, 2)
     right, wrong = logits(model, ids, "eager"), logits(model, ids, "careless")
     assert (right[-1] - wrong[-1]).abs().max() > 0.1 * right[-1].abs().max()
+
+
+@pytest.mark.parametrize("heads", [4, 8, 16])
+@pytest.mark.parametrize("has_amx", [False, True])
+def test_whether_heads_are_folded_changes_no_more_than_rounding(monkeypatch, has_amx, heads):
+    """Folding is chosen by processor and shapes; on either side of the choice the answer is that of sdpa."""
+    monkeypatch.setattr(attention, "HAS_AMX", has_amx)
+    torch.manual_seed(2)
+    query, key, value = (torch.randn(1, n, rows, 16).bfloat16() for n, rows in ((heads, 1), (2, 40), (2, 40)))
+    module = torch.nn.Module()
+    module.is_causal, module.num_key_value_groups = True, heads // 2
+    found = folded_attention(module, query, key, value, None, scaling=0.3)[0]
+    wanted = sdpa_attention_forward(module, query, key, value, None, scaling=0.3)[0]
+    torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.02)
