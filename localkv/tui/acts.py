@@ -97,9 +97,8 @@ class Acts:
         draft = self.editing.draft if self.editing is not None else self._composer.text
         self.editing = Editing(question.id, draft)
         self._composer.begin(question.text, self._composer.past)
-        self._reach.sign("e>")
+        self._show_editing("edit>", "enter asks this beside the old question   esc leaves it as it was")
         self._composer.focus()
-        self._reach.say("enter asks this beside the old question; esc leaves it as it was", "information")
 
     def leave_edit(self) -> bool:
         """Give the composer its draft back; whether something was being edited."""
@@ -107,8 +106,13 @@ class Acts:
             return False
         self._composer.begin(self.editing.draft, self._composer.past)
         self.editing = None
-        self._reach.sign(">")
+        self._show_editing(">", "")
         return True
+
+    def _show_editing(self, sign: str, hint: str) -> None:
+        self._reach.sign(sign)
+        self._stage.hint = hint
+        self._stage.show_facts()
 
     def send_edit(self, text: str) -> bool:
         """Ask the edited question; whether one was being edited. Raises LocalKVError."""

@@ -19,7 +19,7 @@ class FindBar(Horizontal):
     """Words, and where they are."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,down", "step(1)", "next", key_display="enter"),
+        Binding("down,enter", "step(1)", "next", key_display="enter"),
         Binding("shift+enter,up", "step(-1)", "previous", key_display="up"),
         Binding("escape", "leave", "close", key_display="esc"),
     ]

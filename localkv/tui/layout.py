@@ -17,7 +17,7 @@ ChatScreen { background: $background; color: $foreground; }
 #tiers { height: 1; padding: 0 1; }
 #phase { height: 2; padding: 0 1; border-top: solid $rule; }
 #writing { height: auto; }
-#prompt { width: 3; height: 1; padding: 0 0 0 1; color: $primary; }
+#prompt { width: auto; height: 1; padding: 0 1; color: $primary; }
 #composer { width: 1fr; padding: 0 1 0 0; }
 
 #side { width: 27; height: 100%; background: $surface; border-right: vkey $rule; }

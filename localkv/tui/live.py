@@ -1,7 +1,8 @@
 """The text of an answer that is still growing, as rows, at a cost that follows what is new.
 
 Pure. Blocks that can't change any more are rendered once; only the open tail is rendered again. An open fence adds plain
-lines and is coloured when it closes; a long open list or table is shown plain until its end. A cut is made only where the
+lines, and is coloured when it has grown by half and when it closes; of a list or table that is not short, only whole lines are rendered, when one more is
+complete; a very long open block is shown plain until its end, each of its rows made once. A cut is made only where the
 rendering of both sides is the rendering of the whole: before a fence, after one, and at a blank line before text that is
 neither indented nor a list item.
 """
@@ -9,14 +10,25 @@ neither indented nor a list item.
 import re
 
 from localkv.tui.clean import harmless
-from localkv.tui.code import code_head, code_line
+from localkv.tui.code import code_head, code_line, code_lines
 from localkv.tui.markdown import Markdown
 from localkv.tui.rows import BLANK, Row
 
 MAX_TAIL_CHARS = 3_000
-"""A longer open block is shown without Markdown: 3,000 characters take about 5 ms, ten times a second."""
+"""A longer open block is shown without Markdown: 3,000 characters of a list take 5 ms, of a paragraph 0.7 ms."""
+
+MAX_TABLE_CHARS = 2_000
+"""The same for a table, of which 1,500 characters take 7 ms."""
+
+SHORT_CHARS = 1_000
+"""A shorter list or table is rendered with the line that is being written."""
+
+COLOUR_LINES = 4
+"""An open fence is coloured for the first time when it has so many lines."""
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})(.*)$")
+_LINES = re.compile(r"^(\s*[-+*]\s|\s*\d+[.)]\s|\s*\|)")
+"""Begins a block in which each line stands for itself."""
 _CONTINUES = re.compile(r"^(\s|[-+*]\s|\d+[.)]\s|[-+*]$)")
 
 
@@ -36,7 +48,15 @@ class OpenText:
         self._language = ""
         self._rows: list[Row] = []
         self._code: list[Row] = []
+        self._code_start = 0
         self._code_done = 0
+        self._n_lines = 0
+        self._colour_at = 0
+        self._plain: list[Row] = []
+        self._plain_done = 0
+        self._plain_of = 0
+        self._lines: list[Row] = []
+        self._lines_of = (0, 0)
 
     def grow(self, raw: str) -> None:
         """Take in `raw`, all text so far; only what is longer than before is looked at."""
@@ -69,7 +89,8 @@ class OpenText:
             elif match := _FENCE.match(line):
                 self._close(start)
                 self._fence, self._language = match[1], match[2].strip()
-                self._code, self._code_done = [], end + 1
+                self._code, self._code_start, self._code_done = [], end + 1, end + 1
+                self._n_lines, self._colour_at = 0, COLOUR_LINES
             elif self._blank and line and not _CONTINUES.match(line):
                 self._close(start)
             self._blank = not line.strip()
@@ -83,6 +104,17 @@ class OpenText:
         spans = [(line, self._markdown.palette.block)] if line else []
         self._code += code_line(spans, self.width, self._markdown.palette)
         self._code_done = end
+        self._n_lines += 1
+        if self._n_lines >= self._colour_at:
+            self._colour()
+
+    def _colour(self) -> None:
+        """Colour the lines so far. Each time there are half as many again: all of them together cost three times the last."""
+        palette = self._markdown.palette
+        self._colour_at = self._n_lines + max(COLOUR_LINES, self._n_lines // 2)
+        lines = code_lines(self._text[self._code_start : self._code_done], self._language, palette)
+        lines += [[] for _ in range(self._n_lines - len(lines))]
+        self._code = [made for line in lines for made in code_line(line, self.width, palette)]
 
     def _close(self, end: int) -> None:
         """What stands before `end` will not change any more."""
@@ -97,7 +129,35 @@ class OpenText:
             rest = self._text[self._code_done :]
             last = code_line([(rest, self._markdown.palette.block)], self.width, self._markdown.palette) if rest else []
             return [*head, *self._code, *last]
-        tail = self._text[self._closed :]
-        if len(tail) > MAX_TAIL_CHARS:
-            return self._markdown.plain(tail.rstrip("\n"), self.width)
-        return self._markdown.rows(tail, self.width)
+        size = len(self._text) - self._closed
+        of_lines = _LINES.match(self._text, self._closed)
+        if size > MAX_TAIL_CHARS or (size > MAX_TABLE_CHARS and of_lines and of_lines[1].endswith("|")):
+            return self._plain_rows()
+        if of_lines and size > SHORT_CHARS:
+            return self._whole_lines()
+        return self._markdown.rows(self._text[self._closed :], self.width)
+
+    def _whole_lines(self) -> list[Row]:
+        """The tail with its last line plain: the others are rendered only when one more is complete."""
+        end = self._scanned
+        if self._lines_of != (self._closed, end):
+            self._lines = self._markdown.rows(self._text[self._closed : end], self.width)
+            self._lines_of = (self._closed, end)
+        rest = self._text[end:]
+        return [*self._lines, *(self._markdown.plain(rest, self.width) if rest.strip() else [])]
+
+    def _plain_rows(self) -> list[Row]:
+        """The tail without Markdown. Rows stay as they are once two more stand below them in the same line."""
+        if self._plain_of != self._closed:
+            self._plain, self._plain_done, self._plain_of = [], self._closed, self._closed
+        while (end := self._text.find("\n", self._plain_done)) >= 0:
+            self._plain += self._markdown.plain(self._text[self._plain_done : end], self.width)
+            self._plain_done = end + 1
+        last = self._markdown.plain(self._text[self._plain_done :], self.width)
+        for done in last[:-2]:
+            self._plain_done += len(done.text) + len(done.glue)
+        self._plain += last[:-2]
+        shown = [*self._plain, *last[-2:]]
+        while shown and not shown[-1].text:
+            shown.pop()
+        return shown

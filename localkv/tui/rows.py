@@ -139,11 +139,11 @@ def indent(rows: Sequence[Row], first: Sequence[Span], rest: Sequence[Span], *, 
             [*(Segment(text, style) for text, style in prefix), *inner.strip], cell_len(lead) + inner.strip.cell_length
         )
         kept = lead if copied and not soft else ""
-        offsets = tuple(len(kept) + offset for offset in inner.offsets)
+        offsets = inner.offsets
         if offsets:
-            offsets = (*(min(k, len(kept)) for k in range(len(lead))), *offsets)
-        made = Row(strip, kept + inner.text, inner.gutter + len(lead) - len(kept), inner.glue, offsets)
-        result.append(replace(made, line=kept + inner.line, n_rows=inner.n_rows))
+            offsets = (*(min(k, len(kept)) for k in range(len(lead))), *(len(kept) + offset for offset in offsets))
+        gutter = inner.gutter + len(lead) - len(kept)
+        result.append(Row(strip, kept + inner.text, gutter, inner.glue, offsets, kept + inner.line, inner.n_rows))
         soft = inner.glue != "\n"
     return result
 

@@ -91,6 +91,8 @@ class Stage:
         self._quiet = 0
         self._unread: set[str] = set()
         self._resumes: Mapping[str, Resume] = {}
+        self.hint = ""
+        """What keys do just now, where nothing else is to be said."""
         self._saving: Feed | None = None
 
     @property
@@ -184,7 +186,7 @@ class Stage:
 
     def _phase(self, run: Run | None) -> Phase:
         if run is None or run.over or self.engine.state == "leaving":
-            return self.engine.phase
+            return Phase(detail=self.hint) if self.hint and self.engine.phase == IDLE else self.engine.phase
         if run.phase.doing != "queued":
             return run.phase
         if self.engine.phase != IDLE:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localkv.tui import live as live_module
 from localkv.tui.clean import harmless
 from localkv.tui.live import OpenText
 from tests.tui.samples import EVERYTHING, MARKDOWN, texts
@@ -102,3 +103,77 @@ def test_growing_never_fails(text):
         live.grow(text[:end])
         live.rows()
     assert live._text == harmless(text)
+
+
+@given(
+    st.lists(st.sampled_from(["word ", "  ", "漢字、", "a-very-long-word-that-breaks", "\n", "👩\u200d💻", "x"]), min_size=1),
+    st.integers(8, 40),
+    st.integers(1, 7),
+)
+def test_a_long_open_block_is_the_plain_text(parts, width, step):
+    """However it comes in, its rows are those of the text without Markdown, each made once."""
+    text = "b" + "".join(parts) * 3
+    live = OpenText(MARKDOWN, width)
+    for end in [*range(1, len(text), step), len(text)]:
+        live.grow(text[:end])
+        shown = live._plain_rows()
+        whole = MARKDOWN.plain(text[live._closed : end].rstrip("\n"), width)
+        while whole and not whole[-1].text:
+            whole.pop()
+        assert [(row.strip.text, row.text, row.glue) for row in shown] == [
+            (row.strip.text, row.text, row.glue) for row in whole
+        ]
+
+
+@pytest.mark.parametrize(("head", "line"), [
+    ("", "- an item of a list with words\n"),
+    ("| a | b |\n|---|---|\n", "| cell one | cell two |\n"),
+    ("", "1. a step with a few words\n"),
+    ("", "plain words of one paragraph "),
+])  # fmt: skip
+def test_an_open_block_costs_what_is_new(monkeypatch, head, line):
+    """A list, table or paragraph of any length: text that is rendered again does not grow with it."""
+    seen = []
+    for name in ("rows", "plain"):
+        real = getattr(type(MARKDOWN), name)
+        monkeypatch.setattr(
+            type(MARKDOWN), name, lambda self, text, width, real=real: (seen.append(len(text)), real(self, text, width))[1]
+        )
+    live = OpenText(MARKDOWN, 60)
+    text = head + line * 400
+    for end in range(len(head), len(text), 7):
+        live.grow(text[:end])
+        live.rows()
+    assert max(seen) <= 3_000 + len(line) + 7
+    late = len(seen) // 2
+    assert sum(seen[late:]) / len(seen[late:]) < 300
+
+
+def test_the_last_line_of_a_list_is_there_at_once():
+    """What is being written is on screen before its line ends, also in a list that is not short."""
+    live = OpenText(MARKDOWN, 60)
+    text = "- an item of a list with words\n" * 40 + "- the newest wor"
+    live.grow(text)
+    assert texts(live.rows())[-1] == "- the newest wor"
+    assert len(texts(live.rows())) == 41
+
+
+def colours(rows):
+    return {segment.style.color for row in rows[1:] for segment in row.strip if segment.text.strip()}
+
+
+def test_an_open_fence_is_coloured_as_it_grows(monkeypatch):
+    """Code has its colours before its fence closes, and all that is coloured on the way is a few times its length."""
+    seen = []
+    real = live_module.code_lines
+    monkeypatch.setattr(live_module, "code_lines", lambda code, *facts: (seen.append(len(code)), real(code, *facts))[1])
+    live = OpenText(MARKDOWN, 60)
+    code = "def f(x):  # comment\n    return 'a' + 1\n\n" * 100
+    text = "```python\n" + code
+    for end in range(0, len(text), 11):
+        live.grow(text[:end])
+        rows = live.rows()
+    assert len(colours(rows)) > 3
+    assert sum(seen) <= 4 * len(code)
+    live.grow(text)
+    assert [row.strip.text for row in live.rows()[1:]] == [row.strip.text for row in MARKDOWN.rows(text, 60)[1:]] + [" " * 60]
