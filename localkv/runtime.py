@@ -13,6 +13,7 @@ sockets. Thread: the engine's, except `snapshot`, which any thread may call. Imp
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from threading import Event
@@ -48,6 +49,7 @@ from localkv.tiers.upkeep import forget_on_disk
 if TYPE_CHECKING:
     from localkv.answer import Answer
     from localkv.chat.tokens import Rendered
+    from localkv.engine.copier import Mark
     from localkv.opened import Opened
 
 Emit = Callable[[AnyReply], None]
@@ -55,6 +57,9 @@ Report = Callable[[Phase, int, int, str, float], None]
 
 CHECKPOINT_EVERY = 8
 """Blocks of prefill between two checkpoints of a model that can resume only at checkpoints."""
+
+AHEAD = 2
+"""Records on their way into the slot while the next one is being asked for."""
 
 FORGET_SECONDS = 30.0
 """How long forgetting waits for a save that is under way."""
@@ -147,19 +152,26 @@ class Runtime:
 
     def _bring(self, answer: "Answer", plan: Plan, emit: Emit) -> BadRecord | None:
         """Carry `plan` out; the record of it that turned out bad, if one did."""
-        live, keeper = answer.opened.live, answer.opened.keeper
+        live, keeper, admission = answer.opened.live, answer.opened.keeper, answer.opened.admission
         if plan.live:
             return None
-        if keeper is None or not plan.resume_at:
+        if keeper is None or admission is None:
             live.reset()
             return None
-        done, total = 0, sum(piece.n_bytes for piece in plan.to_bring)
+        if not plan.resume_at:
+            admission.park()
+            live.reset()
+            return None
+        done, total, landing = 0, sum(piece.n_bytes for piece in plan.to_bring), deque["Mark"]()
         try:
             with keeper.hold(plan):
+                admission.park()
                 live.leave(plan.slot_tokens)
-                for piece, payload in keeper.bring(plan):
-                    live.load(piece.kind, piece.start, piece.end, payload)
+                for piece, payload in keeper.bring(plan, AHEAD):
+                    landing.append(live.load(piece.kind, piece.start, piece.end, payload))
                     done += piece.n_bytes
+                    while len(landing) > (AHEAD if done < total else 0):
+                        landing.popleft().wait()  # only then the memory it came from may be used for something else
                     self._say(answer, "restoring", done, total, emit)
         except BadRecord as bad:
             self._events.emit("plan.again", record=bad.name[:12], reason=bad.reason)
