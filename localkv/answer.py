@@ -4,6 +4,7 @@ Torch-free itself (the stream brings a tokenizer). Thread: the engine's.
 """
 
 from localkv.chat.stream import TextStream
+from localkv.errors import ContextFull
 from localkv.kv.record import unpack_ids
 from localkv.messages import Submit
 from localkv.opened import Opened
@@ -24,6 +25,12 @@ class Answer:
         self._ids = list(self._before)
         for token in self._before:
             self.stream.push(token)
+
+    def refuse_overlong(self) -> None:
+        """Raises ContextFull if there is no room for even one more token."""
+        limit = self.opened.context_tokens
+        if len(self.prompt) >= limit:
+            raise ContextFull(len(self.prompt), limit)
 
     def push(self, token: int) -> str:
         """The text that `token` makes safe to show."""

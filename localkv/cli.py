@@ -252,6 +252,14 @@ def stats(context: typer.Context, as_json: Json = False) -> None:
 
 
 @app.command()
+def unload(context: typer.Context, as_json: Json = False) -> None:
+    """Have the running engine save and let go of its model; the next message loads it again."""
+    from localkv.commands import unload as command
+
+    command.run(_setup(context), as_json=as_json)
+
+
+@app.command()
 def logs(
     context: typer.Context,
     last: Annotated[int, typer.Option("-n", min=0, help="How many events.")] = 50,

@@ -5,6 +5,7 @@
     ├── PathError              a directory that cannot be made, read, or trusted
     ├── StoreError             the cache on SSD
     │   ├── BadRecord          a record file that must not be used; carries the fallback reason
+    │   ├── CacheClosed        the model was let go of while its cache was asked about
     │   ├── StoreLocked        another engine holds the store
     │   └── NoSpace            a budget or the free-space floor forbids the write
     ├── ConversationError      the database of conversations
@@ -21,6 +22,7 @@
     ├── TemplateError          the chat template refuses these messages
     ├── ContextFull            carries prompt tokens and the limit
     ├── Cancelled              the person stopped it
+    ├── OutOfMemory            a forward found no memory, after all that can be given back was
     └── EngineError            the engine process
         ├── EngineUnavailable  it could not be started or reached
         ├── EngineDied         it ended in the middle of a request
@@ -54,6 +56,10 @@ class BadRecord(StoreError):
         self.name = name
         self.reason = reason
         self.detail = detail
+
+
+class CacheClosed(StoreError):
+    """The model was let go of while its cache was asked about."""
 
 
 class StoreLocked(StoreError):
@@ -132,6 +138,18 @@ class ContextFull(LocalKVError):
         )
         self.prompt_tokens = prompt_tokens
         self.context_tokens = context_tokens
+
+
+class OutOfMemory(LocalKVError):
+    """A forward found no memory."""
+
+    def __init__(self, n_tokens: int, position: int) -> None:
+        super().__init__(
+            f"memory ran out while the model read {n_tokens:,} tokens after {position:,} others, with everything given back that "
+            "can be; what was said is kept: close other programs, take a smaller model, or go on in a shorter conversation"
+        )
+        self.n_tokens = n_tokens
+        self.position = position
 
 
 class Cancelled(LocalKVError):

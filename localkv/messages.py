@@ -107,6 +107,10 @@ class Estimate(Request, frozen=True, kw_only=True):
     model: ModelSection
 
 
+class Unload(Request, frozen=True, kw_only=True):
+    """Save what is unsaved and let go of the model and its memory, after what is under way; answered by Unloaded."""
+
+
 class Leave(Request, frozen=True, kw_only=True):
     """The face goes. The last one to leave makes the engine flush and end; answered by Flushed."""
 
@@ -296,6 +300,19 @@ class Forgotten(Reply, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Unloaded(Reply, frozen=True, kw_only=True):
+    """The model is gone from memory, and the next turn loads it again. `model` is empty if none was loaded, or if it stays."""
+
+    model: str = ""
+    freed_bytes: int = 0
+    """On the device; on a CPU, of RAM."""
+    records: int = 0
+    """Saved before."""
+    n_bytes: int = 0
+    problem: str = ""
+    """What could not be saved, and is computed again when it is wanted."""
+
+
 class SlidingCost(msgspec.Struct, frozen=True, kw_only=True):
     """Layers that keep the last `window` - 1 tokens, and what they keep of each."""
 
@@ -342,5 +359,19 @@ class Flushed(Reply, frozen=True, kw_only=True):
     problem: str = ""
 
 
-AnyRequest = Hello | Prepare | Submit | Cancel | Look | Examine | Estimate | Forget | Leave
-AnyReply = Welcome | Progress | Ready | Started | Delta | Done | Failed | Snapshot | Report | Estimated | Forgotten | Flushed
+AnyRequest = Hello | Prepare | Submit | Cancel | Look | Examine | Estimate | Forget | Unload | Leave
+AnyReply = (
+    Welcome
+    | Progress
+    | Ready
+    | Started
+    | Delta
+    | Done
+    | Failed
+    | Snapshot
+    | Report
+    | Estimated
+    | Forgotten
+    | Unloaded
+    | Flushed
+)

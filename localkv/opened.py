@@ -6,7 +6,7 @@ nothing survives the engine, without a proven slot the model runs uncached.
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,14 +15,13 @@ import transformers
 from localkv.admission import Admission
 from localkv.chat.tokens import Tokens
 from localkv.config import Config, ModelSection
-from localkv.engine.arena import Arena
-from localkv.engine.copier import Copier, copier_for
 from localkv.engine.cuda import Pinner
-from localkv.engine.late import LateCopier
 from localkv.engine.live import Blank, Live, Transient
 from localkv.engine.load import Loaded, device_name, load
+from localkv.engine.memory import trim
 from localkv.engine.selftest import Verdict, prove
-from localkv.engine.slot import IN_FLIGHT, Slot
+from localkv.engine.slot import Slot
+from localkv.engine.thrift import Thrifty
 from localkv.errors import StoreError
 from localkv.events import EventLog, Value
 from localkv.files import Files
@@ -36,9 +35,8 @@ from localkv.placement.plan import Ground
 from localkv.placement.policy import Policy, ssd_budget
 from localkv.placement.saver import open_store
 from localkv.placement.warmth import HalfLives
-from localkv.tiers.device import SIMULATED_BYTES, DevicePool, Shares, share
 from localkv.tiers.disk import Store
-from localkv.tiers.host import HostPool, pin_budget, ram_budget
+from localkv.tiers.host import HostPool, available_memory, pin_budget, ram_budget
 from localkv.tiers.transfer import Transfers
 from localkv.units import parse_bytes
 
@@ -82,6 +80,28 @@ class Opened:
             ahead = PIN_STEP_BYTES if self.loaded.device.type == "cuda" else WARM_BYTES
             threading.Thread(target=self.pool.warm, args=(ahead,), name="warm", daemon=True).start()
 
+    def relieve(self) -> int:
+        """Give back what is not needed at this moment, and say how many bytes that was: memory has run out."""
+        freed = self.keeper.relieve() if self.keeper is not None else 0
+        reserved = self._reserved()
+        trim(self.loaded.device)
+        return freed + reserved - self._reserved()
+
+    def thrifty(self, rebuild: Callable[[Sequence[int]], None]) -> Thrifty:
+        """The live conversation, fed in a way that survives a lack of memory; `rebuild` restores what a failed forward has torn."""
+        one_by_one = self.verdict.reading == "tokens"
+        return Thrifty(self.live, self.block_tokens, self.relieve, rebuild, one_by_one=one_by_one)
+
+    def _reserved(self) -> int:
+        device = self.loaded.device
+        return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
+
+    @property
+    def only_in_memory(self) -> str:
+        """What is lost when this is closed after a flush; empty if nothing is."""
+        n = self.keeper.counts().private_records if self.keeper is not None else 0
+        return f"{n} records of private conversations, which are never written" if n else ""
+
     def ready(self, epoch: str) -> Ready:
         """What a face wants to know of the model."""
         layout = self.loaded.layout
@@ -118,8 +138,7 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     verdict = _prove(loaded, home)
     tokens = Tokens(loaded.tokenizer, loaded.generation_stops)
     layout = loaded.layout if verdict.cached else None
-    shares = _shares(loaded, layout, config)
-    context_tokens = shares.context_tokens
+    context_tokens = _context_tokens(loaded, layout, config)
     notes = (*loaded.notes, *_verdict_notes(loaded, verdict))
     events.emit(
         "model.open", model=section.name, identity=loaded.identity, device=str(loaded.device), attention=verdict.attention,
@@ -131,12 +150,10 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
         return Opened(loaded, live, tokens, verdict, context_tokens, None, None, None, None, notes)
     fingerprint = loaded.fingerprint(verdict.attention, f"{verdict.reading}:{layout.block_tokens}")
     ground = Ground(layout, loaded.identity, fingerprint)
-    vram = DevicePool(layout.block_bytes, layout.max_checkpoint_bytes, shares.pool_bytes)
-    arena = Arena(vram.committed_bytes, loaded.device) if vram.committed_bytes else None
-    slot = Slot(layout, context_tokens, loaded.device, _copier(loaded.device, config))
-    live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint, arena)
+    slot = Slot(layout, context_tokens, loaded.device)
+    live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint)
     pool = _open_pool(layout, config, loaded.device, events)
-    keeper, trouble = _open_keeper(ground, pool, vram, config, home, events)
+    keeper, trouble = _open_keeper(ground, pool, config, home, events)
     if trouble:
         notes = (*notes, f"nothing can be saved now, and it is tried again with every save: {trouble}")
     opened = Opened(loaded, live, tokens, verdict, context_tokens, keeper, Admission(live, keeper), ground, pool, notes)
@@ -161,21 +178,14 @@ def _verdict_notes(loaded: Loaded, verdict: Verdict) -> tuple[str, ...]:
     return (verdict.detail,) if verdict.detail else ()
 
 
-def _shares(loaded: Loaded, layout: Layout | None, config: Config) -> Shares:
-    """The longest conversation (the setting, the model's limit, and on a GPU what fits beside the weights), and the pool on the device."""
+def _context_tokens(loaded: Loaded, layout: Layout | None, config: Config) -> int:
+    """The longest conversation: the setting, the model's limit, and on a GPU what fits beside the weights."""
     limit = min(config.engine.context_tokens or loaded.context_limit, loaded.context_limit)
-    setting = config.memory.vram_pool
-    if loaded.device.type == "cuda" and layout is not None:
-        free = torch.cuda.mem_get_info(loaded.device)[0] - parse_bytes(config.memory.vram_margin)
-        return share(layout, free, limit, setting, IN_FLIGHT)
-    if config.engine.simulate == "none" or loaded.device.type != "cpu":
-        return Shares(limit, 0)
-    return Shares(limit, SIMULATED_BYTES if setting == "auto" else parse_bytes(setting))
-
-
-def _copier(device: torch.device, config: Config) -> Copier:
-    late = config.engine.simulate == "late" and device.type == "cpu"
-    return LateCopier() if late else copier_for(device)
+    if loaded.device.type != "cuda" or layout is None or not layout.token_bytes:
+        return limit
+    free = torch.cuda.mem_get_info(loaded.device)[0] - parse_bytes(config.memory.vram_margin)
+    bounce = max(layout.block_bytes, layout.max_checkpoint_bytes)
+    return max(layout.block_tokens, min(limit, (free - 2 * bounce) // layout.token_bytes))
 
 
 def _open_pool(layout: Layout, config: Config, device: torch.device, events: EventLog) -> HostPool:
@@ -184,7 +194,7 @@ def _open_pool(layout: Layout, config: Config, device: torch.device, events: Eve
     limit = max(ram_budget(config.memory.ram_pool), least)
     return HostPool(
         layout.block_bytes, layout.max_checkpoint_bytes, limit, Pinner(device) if device.type == "cuda" else None,
-        pin_bytes=pin_budget(), refusal=lambda why: _ignore(events.emit("pin.refused", detail=why)),
+        pin_bytes=pin_budget(), available=available_memory, refusal=lambda why: _ignore(events.emit("pin.refused", detail=why)),
     )  # fmt: skip
 
 
@@ -192,15 +202,13 @@ def _ignore(_: object) -> None:
     """What was emitted is in the log."""
 
 
-def _open_keeper(
-    ground: Ground, pool: HostPool, vram: DevicePool, config: Config, home: Home, events: EventLog
-) -> tuple[Keeper, str]:
+def _open_keeper(ground: Ground, pool: HostPool, config: Config, home: Home, events: EventLog) -> tuple[Keeper, str]:
     store = Store.later(home.store, ground.identity, ground.layout, Files(), events)
     trouble = open_store(store, events)
     limits = _ssd_limits(store, config, home)
     memory = config.memory
     policy = Policy(memory.high_watermark, memory.low_watermark, HalfLives(memory.reuse_half_life_hours * 3600))
-    keeper = Keeper(ground, pool, store, Transfers(READERS), limits, events, policy, vram)
+    keeper = Keeper(ground, pool, store, Transfers(READERS), limits, events, policy)
     return keeper, trouble
 
 
@@ -257,9 +265,6 @@ def _describe_cache(opened: Opened) -> dict[str, Value]:
         return {"cached": False}
     return {
         "slot_bytes": opened.live.used_bytes,
-        "staging_bytes": opened.live.slot.staging_bytes,
-        "vram_limit_bytes": counts.vram.limit_bytes,
-        "vram_used_bytes": counts.vram.used_bytes,
         "ram_limit_bytes": counts.ram.limit_bytes,
         "ram_used_bytes": counts.ram.used_bytes,
         "ssd_limit_bytes": counts.ssd.limit_bytes,

@@ -13,7 +13,7 @@ from typing import Any
 
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
-from localkv.commands import filing
+from localkv.commands import filing, unload
 from localkv.commands.console import CONTINUED, PROMPT, Console
 from localkv.commands.openchat import Draft, OpenChat
 from localkv.commands.order import Line, arranged, place_of, titled
@@ -26,7 +26,7 @@ from localkv.commands.stats import sections
 from localkv.commands.talk import changed_model, changed_sampling, open_talk
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConfigError, LocalKVError
-from localkv.service.caretaker import forget_through, logs_only_in
+from localkv.service.caretaker import forget_through, logs_only_in, unload_through
 from localkv.service.protocol import Failed, Look, Prepare, Progress, Ready, Snapshot
 from localkv.service.turn_events import Finished
 from localkv.service.turns import Turn
@@ -102,6 +102,7 @@ class PlainChat(OpenChat):
             "set": self.set,
             "model": self.model,
             "stats": lambda _: self.stats(),
+            "unload": lambda _: self.unload(),
             "find": self.find,
             "copy": self.show_answer,
             "edit": self.edit,
@@ -281,6 +282,10 @@ class PlainChat(OpenChat):
                 print_sections(sections(reply), self.console.out)
             elif isinstance(reply, Failed):
                 self.console.note(reply.message)
+
+    def unload(self) -> None:
+        """Have the engine let go of the model."""
+        self.console.note(f"[localkv] {unload.sentence(unload_through(self.talk.client))}")
 
     def quit(self) -> None:
         """Leave; asks first if text would be lost. Raises _QuitError."""

@@ -13,14 +13,14 @@ sockets. Thread: the engine's, except `snapshot`, which any thread may call. Imp
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
 from localkv.config import Config, ModelSection
-from localkv.errors import BadRecord, Cancelled, ContextFull
+from localkv.errors import BadRecord, CacheClosed, Cancelled
 from localkv.events import EventLog, Reason
 from localkv.kv.record import Head, pack_ids
 from localkv.messages import (
@@ -38,6 +38,7 @@ from localkv.messages import (
     Started,
     StopReason,
     Submit,
+    Unloaded,
 )
 from localkv.paths import Home
 from localkv.placement.plan import Plan, Question, SlotView, without_room
@@ -49,7 +50,6 @@ from localkv.tiers.upkeep import forget_on_disk
 if TYPE_CHECKING:
     from localkv.answer import Answer
     from localkv.chat.tokens import Rendered
-    from localkv.engine.copier import Mark
     from localkv.opened import Opened
 
 Emit = Callable[[AnyReply], None]
@@ -58,11 +58,12 @@ Report = Callable[[Phase, int, int, str, float], None]
 CHECKPOINT_EVERY = 8
 """Blocks of prefill between two checkpoints of a model that can resume only at checkpoints."""
 
-AHEAD = 2
-"""Records on their way into the slot while the next one is being asked for."""
-
 FORGET_SECONDS = 30.0
 """How long forgetting waits for a save that is under way."""
+
+
+UNLOAD_SECONDS = 30.0
+"""How long letting a model go waits for what is unsaved."""
 
 
 class Runtime:
@@ -95,7 +96,7 @@ class Runtime:
         opened = self._model(request, emit)
         rendered = opened.tokens.render(request.lines)
         answer = Answer(opened, request, rendered.prompt, turn)
-        _refuse_overlong(answer)
+        answer.refuse_overlong()
         self.tally.busy_conversation = request.conversation
         try:
             with opened.keeper.quiet(private=request.private) if opened.keeper else nullcontext():
@@ -132,7 +133,7 @@ class Runtime:
         )
         answer.turn.saw(plan)
         tries = len(plan.pieces) + 1
-        while bad := self._bring(answer, plan, emit):
+        while bad := self._bring(answer, plan, answer.prompt, emit):
             # The bad record is struck out by now, so the next plan is another one. The bound is for faults that strike nothing out.
             tries -= 1
             if bad.reason == Reason.NO_ROOM:
@@ -150,28 +151,21 @@ class Runtime:
         opened.admission.settle()  # the names of what the slot holds
         return opened.keeper.plan(question, SlotView(opened.live.ids, opened.live.names, self._owner, self._mixed))
 
-    def _bring(self, answer: "Answer", plan: Plan, emit: Emit) -> BadRecord | None:
-        """Carry `plan` out; the record of it that turned out bad, if one did."""
-        live, keeper, admission = answer.opened.live, answer.opened.keeper, answer.opened.admission
+    def _bring(self, answer: "Answer", plan: Plan, ids: Sequence[int], emit: Emit) -> BadRecord | None:
+        """Carry `plan`, which is for `ids`, out; the record of it that turned out bad, if one did."""
+        live, keeper = answer.opened.live, answer.opened.keeper
         if plan.live:
             return None
-        if keeper is None or admission is None:
+        if keeper is None or not plan.resume_at:
             live.reset()
             return None
-        if not plan.resume_at:
-            admission.park()
-            live.reset()
-            return None
-        done, total, landing = 0, sum(piece.n_bytes for piece in plan.to_bring), deque["Mark"]()
+        done, total = 0, sum(piece.n_bytes for piece in plan.to_bring)
         try:
             with keeper.hold(plan):
-                admission.park()
                 live.leave(plan.slot_tokens)
-                for piece, payload in keeper.bring(plan, AHEAD):
-                    landing.append(live.load(piece.kind, piece.start, piece.end, payload))
+                for piece, payload in keeper.bring(plan):
+                    live.load(piece.kind, piece.start, piece.end, payload)
                     done += piece.n_bytes
-                    while len(landing) > (AHEAD if done < total else 0):
-                        landing.popleft().wait()  # only then the memory it came from may be used for something else
                     self._say(answer, "restoring", done, total, emit)
         except BadRecord as bad:
             self._events.emit("plan.again", record=bad.name[:12], reason=bad.reason)
@@ -179,8 +173,15 @@ class Runtime:
             live.reset()
             return bad
         self.tally.tried(failed=False)
-        live.adopt(answer.prompt[: plan.resume_at], plan.names)
+        live.adopt(ids[: plan.resume_at], plan.names)
         return None
+
+    def _rebuild(self, answer: "Answer", ids: Sequence[int]) -> None:
+        """After a forward that tore the state after `ids`: what records have of it is in the slot again."""
+        answer.opened.live.reset()
+        if ids:
+            plan = self._plan(answer.opened, Question(answer.request.conversation, ids, answer.request.head))
+            self._bring(answer, plan, ids, lambda _: None)
 
     def _compute(self, answer: "Answer", plan: Plan, emit: Emit, cancelled: Event) -> StopReason:
         """Prefill and decode, admitting what becomes full on the way."""
@@ -189,27 +190,28 @@ class Runtime:
         from localkv.engine.sample import Sampler
 
         opened, turn, logits = answer.opened, answer.turn, None
-        before = opened.live.forwarded_tokens
+        live, before = opened.thrifty(partial(self._rebuild, answer)), opened.live.forwarded_tokens
         try:
             reading = opened.verdict.reading
-            for after_chunk in prefill(opened.live, answer.prompt, opened.block_tokens, cancelled, reading):
+            for after_chunk in prefill(live, answer.prompt, opened.block_tokens, cancelled, reading):
                 logits = after_chunk
                 turn.prefilled(opened.live.forwarded_tokens - before)
                 _admit(opened, CHECKPOINT_EVERY)
                 self._say(answer, "prefill", turn.prefilled_tokens, plan.prompt_tokens - plan.resume_at, emit)
         except Cancelled:
+            turn.squeezed(live.because)
             return "cancelled"
         assert logits is not None, "the last token of a prompt is always prefilled"
         sampling = answer.request.sampling
         room = opened.context_tokens - len(answer.prompt)
-        decoding = Decoding(
-            opened.live, Sampler(sampling), stop_ids=opened.tokens.stop_ids, room=room, max_tokens=sampling.max_tokens
-        )
+        stop_ids, max_tokens = opened.tokens.stop_ids, sampling.max_tokens
+        decoding = Decoding(live, Sampler(sampling), stop_ids=stop_ids, room=room, max_tokens=max_tokens)
         for token in decoding.run(logits, cancelled, lambda: answer.stream.stopped):
             turn.drew()
             self._stream(answer, answer.push(token), [token], emit)
             _admit(opened)
         self._stream(answer, answer.stream.finish(), [], emit)
+        turn.squeezed(live.because)
         return decoding.ending
 
     # ---- records ----
@@ -300,7 +302,10 @@ class Runtime:
 
     def snapshot(self, heads: Sequence[Head] = ()) -> Snapshot:
         """What the panel shows, as of now, and how long coming back to the conversations that end in `heads` takes. Any thread."""
-        return take_snapshot(self._opened, self.tally, self._events, self._epoch, heads)
+        try:
+            return take_snapshot(self._opened, self.tally, self._events, self._epoch, heads)
+        except CacheClosed:  # the model was let go of this moment
+            return take_snapshot(None, self.tally, self._events, self._epoch)
 
     def idle(self) -> bool:
         """False: there is nothing to do in slices. Saving goes on by itself whenever no turn runs."""
@@ -344,6 +349,30 @@ class Runtime:
         assert self._opened is not None, "a model is prepared before an estimate is asked for"
         return estimate(self._opened, self._home, report)
 
+    def unload(self, *, idle: bool = False) -> Unloaded:
+        """Save, and let go of the model and its memory; the next turn loads it and goes on as if nothing had been.
+
+        `idle`: nobody asked for it, so what can't be saved keeps the model here.
+        """
+        opened, flushed = self._opened, self.flush(UNLOAD_SECONDS)
+        if opened is None:
+            return Unloaded(request=0, epoch=self._epoch)
+        from localkv.engine.memory import Scales
+
+        problem = flushed.problem or opened.only_in_memory
+        model, scales = opened.loaded.title, Scales(opened.loaded.device)
+        if idle and problem:
+            self._events.emit("model.stays", model=model, reason=problem)
+            return Unloaded(request=0, epoch=self._epoch, problem=problem)
+        del opened
+        self.close()
+        freed = scales.freed()
+        self._events.emit("model.unload", model=model, bytes=freed, reason="idle" if idle else "asked")
+        records, n_bytes = flushed.records, flushed.n_bytes
+        return Unloaded(
+            request=0, epoch=self._epoch, model=model, freed_bytes=freed, records=records, n_bytes=n_bytes, problem=problem
+        )
+
     def close(self) -> None:
         """Let go of the model. Unsaved records are lost: `flush` before."""
         if self._opened is not None:
@@ -355,12 +384,6 @@ def _admit(opened: "Opened", checkpoint_every: int = 0) -> None:
     """Send what has become full on its way."""
     if opened.admission is not None:
         opened.admission.full_blocks(checkpoint_every)
-
-
-def _refuse_overlong(answer: "Answer") -> None:
-    limit = answer.opened.context_tokens
-    if len(answer.prompt) >= limit:
-        raise ContextFull(len(answer.prompt), limit)
 
 
 def _from_the_start(question: Question, reason: Reason) -> Plan:

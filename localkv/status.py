@@ -37,7 +37,7 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         slot_bytes=opened.live.used_bytes if opened else 0,
         slot_tokens=opened.live.position if opened else 0,
         context_tokens=opened.context_tokens if opened else 0,
-        vram=counts.vram if counts else TierUse(),
+        vram=TierUse(),
         ram=counts.ram if counts else TierUse(),
         ssd=counts.ssd if counts else TierUse(),
         fallback_tokens=dict(tally.fallback_tokens),
@@ -79,6 +79,8 @@ def sentence(event: Event) -> str:
         return f"{fields.get('from') or 'computed'} > {fields.get('to') or 'gone'}  {format_bytes(float(fields.get('bytes') or 0))}  {fields.get('reason')}"
     if event.kind == "fallback":
         return f"fallback prefill  {fields.get('tokens')} tokens  {fields.get('reason')}"
+    if event.kind == "model.unload":
+        return f"model unloaded  {format_bytes(float(fields.get('bytes') or 0))} free again  {fields.get('reason')}"
     if event.kind == "turn":
         return f"turn  {fields.get('restored_tokens')} restored  {fields.get('prefilled_tokens')} computed"
     rest = "  ".join(f"{key}={value}" for key, value in fields.items() if key not in HIDDEN)

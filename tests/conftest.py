@@ -1,6 +1,8 @@
 """What all tests share: a home of their own, the starter model, one engine at a time; slow and GPU tests are chosen here."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,3 +90,21 @@ def engine_lock(test_cache: Path) -> Iterator[None]:
     """Held to the end of the run: two engines at once on two cores nearly stop each other."""
     with FileLock(test_cache / "engine.lock"):
         yield
+
+
+@pytest.fixture(scope="module")
+def fast_module_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory in memory where there is one: thousands of syncs are then free, and no test asks what they cost."""
+    shm = Path("/dev/shm")
+    if not os.access(shm, os.W_OK):
+        yield tmp_path_factory.mktemp("fast")
+        return
+    made = Path(tempfile.mkdtemp(prefix="localkv-test-", dir=shm))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
+def fast_dir(fast_module_dir: Path) -> Path:
+    """An empty directory of that kind for one test."""
+    return Path(tempfile.mkdtemp(dir=fast_module_dir))

@@ -197,6 +197,13 @@ def test_stats(home):
     assert "prompt tokens" in chat(home, "say A\n/stats\n").out
 
 
+def test_unload(home):
+    """The model is let go of between two questions, and the second is answered all the same."""
+    result = chat(home, "say A\n/unload\nsay B\n")
+    assert "fake is unloaded, 5.0 GiB are free again" in result.err
+    assert result.engine.calls.index("unload") < result.engine.calls.index("turn say B")
+
+
 def test_session_is_opened_or_begun(home):
     """--session opens a conversation with its last question and answer, or begins one of that name."""
     chat(home, "say A\n", session="s")

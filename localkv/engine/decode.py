@@ -14,6 +14,7 @@ import torch
 
 from localkv.engine.live import Live
 from localkv.engine.sample import Sampler
+from localkv.engine.thrift import Thrifty
 
 Ending = Literal["end", "stop_string", "max_tokens", "context_full", "cancelled"]
 
@@ -21,7 +22,9 @@ Ending = Literal["end", "stop_string", "max_tokens", "context_full", "cancelled"
 class Decoding:
     """One answer in the making: iterate to get its ids; afterwards `ending` says why it stopped."""
 
-    def __init__(self, live: Live, sampler: Sampler, *, stop_ids: frozenset[int], room: int, max_tokens: int) -> None:
+    def __init__(
+        self, live: Live | Thrifty, sampler: Sampler, *, stop_ids: frozenset[int], room: int, max_tokens: int
+    ) -> None:
         self._live = live
         self._sampler = sampler
         self._stop_ids = stop_ids

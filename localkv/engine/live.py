@@ -21,7 +21,9 @@ from transformers.cache_utils import Cache
 
 from localkv.engine.arena import Arena
 from localkv.engine.copier import Mark
+from localkv.engine.shortage import CANDIDATES, is_shortage
 from localkv.engine.slot import Slot
+from localkv.errors import OutOfMemory
 from localkv.kv.layout import Layout
 from localkv.kv.record import RecordKind
 
@@ -84,6 +86,8 @@ class Live:
         self.fingerprint = fingerprint
         self._arena = arena
         self._furthest = 0
+        self.torn = False
+        """A forward failed half way: layers stand at different positions, and only `reset` or `adopt` makes the workspace sound."""
         self.ids: list[int] = []
         self.names: list[str] = []
         self.end = ""
@@ -103,7 +107,7 @@ class Live:
     def reset(self) -> None:
         """Forget the conversation."""
         self.workspace.reset()
-        self.ids, self.names, self.end = [], [], ""
+        self.ids, self.names, self.end, self.torn = [], [], "", False
 
     @property
     def used_bytes(self) -> int:
@@ -151,12 +155,12 @@ class Live:
         # without bytes there is nothing to share
         return (torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)), False
 
-    def adopt(self, ids: Sequence[int], names: Sequence[str]) -> None:
-        """The state after `ids` is in the slot now, all of it copied in or there from before."""
+    def adopt(self, ids: Sequence[int], names: Sequence[str], end: str = "") -> None:
+        """The state after `ids` is in the slot now, all of it copied in or there from before; `end` is its checkpoint's name."""
         assert self.layout is not None
         if self.layout.only_full:
             self.workspace.move_to(len(ids))
-        self.ids, self.names, self.end = list(ids), list(names), ""
+        self.ids, self.names, self.end, self.torn = list(ids), list(names), end, False
 
     def rewind(self, position: int) -> None:
         """Drop the tokens after `position`. Only where full attention is all there is: nothing but lengths changes."""
@@ -166,17 +170,33 @@ class Live:
         self.leave(position)
 
     def feed(self, ids: Sequence[int]) -> torch.Tensor:
-        """Run `ids` through the model; returns the logits [V] after the last of them, on the device."""
+        """Run `ids` through the model; returns the logits [V] after the last of them, on the device.
+
+        Raises OutOfMemory: the state is then that before, or `torn`.
+        """
         self.workspace.catch_up()
         cache = self.workspace.cache
         seen = ids if cache is not None else [*self.ids, *ids]
         state: dict[str, Any] = {"cache": cache, "use_cache": True} if cache is not None else {"use_cache": False}
         tokens = torch.tensor([seen], dtype=torch.long, device=self._device)
-        with torch.inference_mode():
-            out = self._model(tokens, logits_to_keep=1, **state)
+        try:
+            with torch.inference_mode():
+                out = self._model(tokens, logits_to_keep=1, **state)
+        except CANDIDATES as error:
+            if not is_shortage(error):
+                raise
+            self._step_back()
+            raise OutOfMemory(len(ids), self.position) from error
         self.ids.extend(ids)
         self.end = ""
         self._furthest = max(self._furthest, len(self.ids))
         self.forwarded_tokens += len(seen)
         logits: torch.Tensor = out.logits[0, -1]
         return logits
+
+    def _step_back(self) -> None:
+        """After a forward that failed half way: lengths alone are set back; any other state is torn."""
+        if self.layout is not None and self.layout.only_full:
+            self.workspace.move_to(self.position)
+        else:
+            self.torn = self.workspace.cache is not None

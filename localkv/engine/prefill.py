@@ -20,6 +20,7 @@ from typing import Literal
 import torch
 
 from localkv.engine.live import Live
+from localkv.engine.thrift import Thrifty
 from localkv.errors import Cancelled
 
 Reading = Literal["chunks", "tokens", "whole"]
@@ -45,7 +46,7 @@ def chunks(start: int, end: int, block_tokens: int, reading: Reading = "chunks")
 
 
 def prefill(
-    live: Live, prompt: Sequence[int], block_tokens: int, cancelled: Event, reading: Reading = "chunks"
+    live: Live | Thrifty, prompt: Sequence[int], block_tokens: int, cancelled: Event, reading: Reading = "chunks"
 ) -> Iterator[torch.Tensor]:
     """Feed everything of `prompt` after the live position; yields the logits [V] after each chunk.
 

@@ -6,9 +6,8 @@ Torch-free; changes nothing. Thread: the control thread, on which the parts live
 from dataclasses import dataclass
 
 from localkv.figures import Preloads, TierUse, Written
-from localkv.placement.berths import Berths
 from localkv.placement.fetch import Fetch
-from localkv.placement.index import Index
+from localkv.placement.index import Index, Saving
 from localkv.placement.jobs import SsdLimits
 from localkv.placement.judge import Judge
 from localkv.placement.preload import Preload
@@ -21,7 +20,6 @@ from localkv.tiers.host import HostPool
 class Counts:
     """All numbers of placement, as of one moment."""
 
-    vram: TierUse
     ram: TierUse
     ssd: TierUse
     unsaved: int
@@ -33,6 +31,8 @@ class Counts:
     preloads: Preloads
     kept_records: int
     """Of conversations that the person wants resident."""
+    private_records: int
+    """Of private conversations: in memory alone, for ever."""
     pinned_bytes: int
     """Of RAM, registered with a device."""
 
@@ -43,7 +43,6 @@ class Parts:
 
     index: Index
     pool: HostPool
-    berths: Berths
     judge: Judge
     fetch: Fetch
     room: Room
@@ -55,7 +54,6 @@ class Parts:
         """The numbers now."""
         index, saver = self.index, self.saver
         return Counts(
-            vram=self._vram(),
             ram=self._ram(),
             ssd=self._ssd(),
             unsaved=len(index.unsaved),
@@ -64,25 +62,14 @@ class Parts:
             written=saver.written,
             preloads=self.preload.figures,
             kept_records=sum(1 for name in self.judge.kept_names if name in index.entries),
+            private_records=sum(1 for entry in index.in_ram.values() if entry.saving is Saving.PRIVATE),
             pinned_bytes=self.pool.pinned_bytes,
         )
-
-    def _vram(self) -> TierUse:
-        berths = self.berths
-        berths.sweep()
-        pool, came, left = berths.pool, berths.came, berths.left
-        return TierUse(
-            used_bytes=pool.used_bytes, limit_bytes=pool.limit_bytes, committed_bytes=pool.committed_bytes,
-            places=pool.n_places, bound_bytes=pool.bound_bytes, records=len(self.index.in_vram), held=berths.n_held,
-            swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
-            swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(),
-        )  # fmt: skip
 
     def _ram(self) -> TierUse:
         index, pool, came, left = self.index, self.pool, self.fetch.arrived, self.room.left
         return TierUse(
             used_bytes=pool.used_bytes, limit_bytes=pool.limit_bytes, committed_bytes=pool.committed_bytes,
-            places=pool.n_places, bound_bytes=pool.bound_bytes,
             records=len(index.in_ram), held=sum(1 for entry in index.in_ram.values() if entry.holds or entry.pins),
             swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
             swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(),

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from localkv.errors import CacheClosed
+
 T = TypeVar("T")
 
 Work = Callable[[], None]
@@ -26,6 +28,8 @@ class Mailbox:
         self._later: list[tuple[float, int, Work]] = []
         """A heap of (monotonic time, number, work); only the thread looks at it."""
         self._numbered = 0
+        self._lock = threading.Lock()
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -39,15 +43,23 @@ class Mailbox:
         self._queue.put(lambda: self._schedule(due, work))
 
     def ask(self, work: Callable[[], T]) -> T:
-        """The result of `work`, run on the thread. Its error is raised here. Not to be called on the thread itself."""
+        """The result of `work`, run on the thread. Its error is raised here. Not to be called on the thread itself.
+
+        Raises CacheClosed after `close`: nobody would ever answer.
+        """
         assert threading.current_thread() is not self._thread, "a thread that waits for itself waits for ever"
         answer: Future[T] = Future()
-        self._queue.put(lambda: _fulfil(answer, work))
+        with self._lock:
+            if self._closed:
+                raise CacheClosed("this model's cache is closed; ask again when a model is loaded")
+            self._queue.put(lambda: _fulfil(answer, work))
         return answer.result()
 
     def close(self, timeout: float = 5.0) -> bool:
         """Run what was told so far, then end; False if the thread was still at work after `timeout` seconds."""
-        self._queue.put(None)
+        with self._lock:
+            self._closed = True
+            self._queue.put(None)
         self._thread.join(timeout)
         return not self._thread.is_alive()
 

@@ -23,7 +23,7 @@ from localkv.kv.layout import Layout
 from localkv.kv.record import Head, RecordKind, empty_block, lookup_key, pack_ids, root_name
 from localkv.placement.index import Candidate
 
-PieceTier = Literal["slot", "vram", "ram", "ssd", "none"]
+PieceTier = Literal["slot", "ram", "ssd", "none"]
 
 
 class Chains(Protocol):
@@ -116,7 +116,7 @@ class Plan:
     @property
     def to_bring(self) -> tuple[Piece, ...]:
         """The pieces whose bytes must be copied into the slot."""
-        return tuple(piece for piece in self.pieces if piece.tier in ("vram", "ram", "ssd"))
+        return tuple(piece for piece in self.pieces if piece.tier in ("ram", "ssd"))
 
 
 def make_plan(question: Question, slot: SlotView, chains: Chains, ground: Ground) -> Plan:

@@ -16,7 +16,17 @@ from localkv.errors import EngineError, EngineUnavailable, PathError
 from localkv.events import EventLog
 from localkv.paths import Home
 from localkv.service.client import EngineClient
-from localkv.service.protocol import MAX_FRAME_BYTES, AnyReply, AnyRequest, Failed, Forget, Forgotten, TokenLog
+from localkv.service.protocol import (
+    MAX_FRAME_BYTES,
+    AnyReply,
+    AnyRequest,
+    Failed,
+    Forget,
+    Forgotten,
+    TokenLog,
+    Unload,
+    Unloaded,
+)
 from localkv.tiers.upkeep import Freed, forget_on_disk
 
 ANSWER_SECONDS = 600.0
@@ -91,6 +101,22 @@ def forget_through(client: Asking, logs: Sequence[TokenLog]) -> Freed:
     for request in _portions(logs, ()):
         freed += _send(client, request)
     return freed
+
+
+def unload_through(client: Asking) -> Unloaded:
+    """Have the engine of `client` let go of its model, after what is under way. Raises EngineError."""
+    client.connect()
+    number = client.next_request()
+    client.send(Unload(request=number))
+    for reply in client.replies(number):
+        match reply:
+            case Unloaded():
+                return reply
+            case Failed():
+                raise EngineError(f"the model could not be unloaded: {reply.message}")
+            case _:
+                continue
+    raise EngineError("the engine has not said that the model is unloaded; see localkv logs --engine")
 
 
 def _ask(home: Home, config: Config, request: Forget) -> Freed:

@@ -44,13 +44,15 @@ from localkv.messages import (
     Submit,
     Tier,
     TokenLog,
+    Unload,
+    Unloaded,
     Welcome,
 )
 
 MAX_FRAME_BYTES = 64 << 20
 """A 128k-token conversation is 0.5 MB of ids and about as much text; 1 MB pastes fit many times over."""
 
-FINAL = (Welcome, Ready, Done, Failed, Snapshot, Report, Estimated, Forgotten, Flushed)
+FINAL = (Welcome, Ready, Done, Failed, Snapshot, Report, Estimated, Forgotten, Unloaded, Flushed)
 """What ends a request: after one of these nothing more comes for it. (Snapshots of request 0 end nothing.)"""
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -126,6 +128,8 @@ __all__ = [
     "Tier",
     "TierUse",
     "TokenLog",
+    "Unload",
+    "Unloaded",
     "Welcome",
     "Written",
     "decode_reply",

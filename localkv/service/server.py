@@ -55,6 +55,7 @@ class EngineServer:
         epoch: str,
         pid: int,
         linger_seconds: float = 0.0,
+        unload_seconds: float = 0.0,
         outbox_bytes: int = MAX_OUTBOX_BYTES,
         housekeeping: Callable[[], None] | None = None,
     ) -> None:
@@ -65,7 +66,7 @@ class EngineServer:
         self._outbox_bytes = outbox_bytes
         self._faces = Faces()
         self._mailbox = Mailbox()
-        self._work = Work(self._mailbox, self._faces, make_runtime, epoch, linger_seconds, housekeeping)
+        self._work = Work(self._mailbox, self._faces, make_runtime, epoch, linger_seconds, unload_seconds, housekeeping)
         self._exit_code = EXIT_FATAL
         self._ending = threading.Event()
         self._worked = threading.Event()

@@ -39,6 +39,8 @@ from localkv.service.protocol import (
     Report,
     Snapshot,
     Submit,
+    Unload,
+    Unloaded,
 )
 from localkv.service.pulse import Pulse
 
@@ -83,6 +85,10 @@ class EngineRuntime(Protocol):
         """Remove records from RAM and SSD."""
         ...
 
+    def unload(self, *, idle: bool = False) -> Unloaded:
+        """Let go of the model; `idle`: only if nothing is lost by that."""
+        ...
+
     def report(self) -> dict[str, dict[str, str | int | float | bool | None]]:
         """What this engine and machine are."""
         ...
@@ -111,6 +117,7 @@ class Work:
         make_runtime: Callable[[], EngineRuntime],
         epoch: str,
         linger_seconds: float,
+        unload_seconds: float = 0.0,
         housekeeping: Callable[[], None] | None = None,
     ) -> None:
         self._mailbox = mailbox
@@ -118,6 +125,9 @@ class Work:
         self._make_runtime = make_runtime
         self._epoch = epoch
         self._linger_seconds = linger_seconds
+        self._unload_seconds = unload_seconds
+        self._unload_at: float | None = None
+        """When the model is let go of, if nobody asks it anything until then."""
         self._housekeeping = housekeeping
         self._runtime: EngineRuntime | None = None
         self._stopping = False
@@ -162,12 +172,27 @@ class Work:
                 return job
             if not self._time_is_up() and self._background_slice():
                 continue
-            job = self._mailbox.take(None if self._end_at is None else max(0.0, self._end_at - time.monotonic()))
+            job = self._mailbox.take(self._seconds_to_wait())
             if job is not None:
                 return job
+            if self._unload_at is not None and time.monotonic() >= self._unload_at:
+                self._unload_idle()
+                continue
             if self._faces.close_if_empty():
                 return None
             self._end_at = None
+
+    def _seconds_to_wait(self) -> float | None:
+        times = [when for when in (self._end_at, self._unload_at) if when is not None]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _unload_idle(self) -> None:
+        """Nobody has asked anything for so long that the memory is better used by others."""
+        self._unload_at = None
+        if self._runtime is not None:
+            runtime = self._runtime
+            self._attempt("unloading", lambda: runtime.unload(idle=True))
+            self._attempt("looking", self.pulse.beat)
 
     def _time_is_up(self) -> bool:
         """Whether nobody is here and nobody is waited for: what the flush left unsaved stays unsaved."""
@@ -195,15 +220,18 @@ class Work:
                 return self._answer(job, job.face, job.request)
             case Forget() if job.face is not None:
                 return self._forget(job.face, job.request)
+            case Unload() if job.face is not None:
+                return self._unload(job.face, job.request)
             case _:
                 _log.error("a %s is not work", type(job.request).__name__)
         return None
 
     def _answer(self, job: Job, face: Face, request: Prepare | Submit | Examine | Estimate) -> Trouble | None:
-        self._end_at = None
+        self._end_at = self._unload_at = None
         self.pulse.start()
         trouble = self._attempt(type(request).__name__, lambda: self._serve(job, face, request))
         self.pulse.stop()
+        self._unload_at = time.monotonic() + self._unload_seconds if self._unload_seconds else None
         if trouble is not None and not (job.cancelled.is_set() and not job.begun):
             face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
         return trouble
@@ -228,6 +256,16 @@ class Work:
         results: list[Forgotten] = []
         trouble = self._attempt("forgetting", lambda: results.append(self._runtime_now().forget(request)))
         if trouble is None:
+            face.send(msgspec.structs.replace(results[0], request=request.request, epoch=self._epoch))
+        else:
+            face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
+        return trouble
+
+    def _unload(self, face: Face, request: Unload) -> Trouble | None:
+        results: list[Unloaded] = []
+        trouble = self._attempt("unloading", lambda: results.append(self._runtime_now().unload()))
+        if trouble is None:
+            self._unload_at = None
             face.send(msgspec.structs.replace(results[0], request=request.request, epoch=self._epoch))
         else:
             face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))

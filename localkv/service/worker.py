@@ -104,6 +104,7 @@ def _serve(home: Home, config: Config, factory: RuntimeFactory) -> int:
             epoch=epoch,
             pid=os.getpid(),
             linger_seconds=config.engine.linger_seconds,
+            unload_seconds=config.engine.unload_after_minutes * 60,
             housekeeping=functools.partial(turn_over, home.engine_log),
         )
         _stop_on_signals(server)

@@ -37,6 +37,9 @@ AUTO_SHARE = 0.25
 MAX_SHARE = 0.8
 """Of the memory available at start: what "auto" takes, and what a setting may take at most."""
 
+RESERVE_BYTES = 128 << 20
+"""Of the memory available at the moment: never taken by growing, whatever the limit allows."""
+
 PIN_SHARE = 0.5
 """Of all RAM: pinned memory can't be swapped out, and a system that has pinned too much of it stops."""
 
@@ -65,6 +68,8 @@ class Mapping:
     memory: mmap.mmap
     pinned: bool
     warm: bool
+    touched: bool
+    """It may have pages of its own: it was warmed or used."""
 
 
 class HostPool(places.Places[memoryview]):
@@ -78,10 +83,13 @@ class HostPool(places.Places[memoryview]):
         pinner: Pinner | None = None,
         *,
         arena_bytes: int = ARENA_BYTES,
+        available: Callable[[], int] | None = None,
         pin_bytes: int = sys.maxsize,
         refusal: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`available` says how much memory there is now: an arena is made only if RESERVE_BYTES are left beside it."""
         super().__init__(block_bytes, checkpoint_bytes, limit_bytes, memoryview(b""))
+        self._available = available
         self._pinner = pinner
         self._refused = False
         self._pin_bytes = pin_bytes
@@ -102,6 +110,26 @@ class HostPool(places.Places[memoryview]):
             if mapping.pinned and pinner is not None:
                 pinner.unpin(_address(mapping.memory))
                 mapping.pinned = False
+
+    def give_back(self) -> int:
+        """Let the system have the pages of arenas that hold nothing; returns the bytes. They are taken again when they are used.
+
+        Addresses stay, so places do. Pages that a device has registered can't go.
+        """
+        n_bytes = 0
+        with self._lock:
+            for arena, mapping in zip(self._arenas, self._mappings, strict=True):
+                if not arena.n_used and not mapping.pinned and mapping.touched and hasattr(mmap, "MADV_DONTNEED"):
+                    mapping.memory.madvise(mmap.MADV_DONTNEED)
+                    mapping.warm, mapping.touched = True, False  # warming would take them again at once
+                    n_bytes += len(mapping.memory)
+        return n_bytes
+
+    def _take(self, kind: RecordKind) -> Place | None:
+        place = super()._take(kind)
+        if place is not None and place.arena >= 0:
+            self._mappings[place.arena].touched = True
+        return place
 
     # ---- growth ----
 
@@ -127,7 +155,7 @@ class HostPool(places.Places[memoryview]):
         touched = 0
         for mapping in list(self._mappings):
             if not mapping.warm:
-                mapping.warm = True
+                mapping.warm = mapping.touched = True
                 touched += len(mapping.memory) if _populate(mapping.memory) else 0
         return touched
 
@@ -161,6 +189,8 @@ class HostPool(places.Places[memoryview]):
         return -(-max(self._least_arena_bytes, *self.place_bytes.values()) // size) * size
 
     def _map_arena(self, n_bytes: int, *, touch: bool) -> Mapping | None:
+        if self._available is not None and self._available() < n_bytes + RESERVE_BYTES:
+            return None  # other programs have it now; the limit stands for when they give it back
         try:
             memory = _map(n_bytes)
         except OSError:
@@ -169,7 +199,7 @@ class HostPool(places.Places[memoryview]):
         if touch and not _populate(memory):
             memoryview(memory)[:: mmap.PAGESIZE] = bytes(-(-n_bytes // mmap.PAGESIZE))
         pinned = self._pin(memory)
-        return Mapping(memory, pinned, warm=touch or pinned)
+        return Mapping(memory, pinned, warm=touch or pinned, touched=touch or pinned)
 
     def _pin(self, memory: mmap.mmap) -> bool:
         """Register it, unless that was refused before: the limit is the system's, and each try costs milliseconds."""

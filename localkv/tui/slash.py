@@ -40,6 +40,7 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "set": lambda text: _set(screen, text),
         "model": lambda text: _model(screen, text),
         "stats": lambda _: screen.action_panel(),
+        "unload": lambda _: _unload(screen),
         "find": screen.action_find_text,
         "fold": lambda _: _on_message(screen, "fold", ""),
         **{name: partial(_on_message, screen, name) for name in ("copy", "edit", "fork", "branch", "prune")},
@@ -79,6 +80,12 @@ def _on_message(screen: "ChatScreen", name: str, argument: str) -> None:
     from localkv.tui.orders import give
 
     give(screen.acts, screen.transcript, name, argument)
+
+
+def _unload(screen: "ChatScreen") -> None:
+    from localkv.tui.unloading import unload
+
+    unload(screen)
 
 
 def _set(screen: "ChatScreen", text: str) -> None:

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from localkv.errors import CacheClosed
 from localkv.placement.mailbox import Mailbox
 
 
@@ -78,3 +79,22 @@ def test_a_thread_that_asks_itself_is_told_so(box):
     """Waiting for oneself would be for ever."""
     with pytest.raises(AssertionError):
         box.ask(lambda: box.ask(lambda: 1))
+
+
+def test_asking_a_closed_one_fails_at_once(reports):
+    """Whoever looks at a cache that is closed that moment would wait for ever; what was asked before is still answered."""
+    box = Mailbox("test", reports.append)
+    gate, answers = threading.Event(), []
+    box.tell(gate.wait)
+    asker = threading.Thread(target=lambda: answers.append(box.ask(lambda: "answered")))
+    asker.start()
+    closer = threading.Thread(target=box.close)
+    while box._queue.empty():
+        pass  # until the question is in
+    closer.start()
+    gate.set()
+    closer.join(60)
+    asker.join(60)
+    assert answers == ["answered"]
+    with pytest.raises(CacheClosed):
+        box.ask(lambda: "never")

@@ -30,6 +30,7 @@ from localkv.service.protocol import (
     Started,
     Submit,
     TierUse,
+    Unloaded,
 )
 
 
@@ -53,6 +54,7 @@ class FakeRuntime:
         self.calls = []
         self.gate = threading.Event()
         self.loading = threading.Event()
+        self.unloaded = threading.Event()
         self.load_gate = threading.Event()
         self.load_gate.set()
         self.slices = 0
@@ -138,6 +140,11 @@ class FakeRuntime:
     def forget(self, request):
         self.note("forget")
         return Forgotten(request=0, epoch="", records=len(request.names), n_bytes=0)
+
+    def unload(self, *, idle=False):
+        self.note("unload idle" if idle else "unload")
+        self.unloaded.set()
+        return Unloaded(request=0, epoch="", model="fake", freed_bytes=5 << 30, records=3, n_bytes=30)
 
     def report(self):
         return {"machine": {"cores": 2}}

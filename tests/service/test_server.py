@@ -31,6 +31,8 @@ from localkv.service.protocol import (
     Snapshot,
     Started,
     Submit,
+    Unload,
+    Unloaded,
     Welcome,
     decode_reply,
     encode,
@@ -259,6 +261,51 @@ def test_a_lingering_engine_takes_the_next_face_in(start, peer):
     second = peer(engine)
     second.say(submit(1, "say hi"))
     assert second.until(1, Done).text == "hi"
+
+
+def test_unloading_waits_for_the_turn_under_way(start, peer):
+    """A face that wants the memory back gets it after the answer, and the next question loads the model again."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a hold"))
+    face.until(1, Delta)
+    face.say(Unload(request=2))
+    assert "unload" not in engine.runtime.calls
+    engine.runtime.gate.set()
+    assert face.until(1, Done).text == "a"
+    unloaded = face.until(2, Unloaded)
+    assert (unloaded.model, unloaded.freed_bytes, unloaded.records) == ("fake", 5 << 30, 3)
+    face.say(submit(3, "say b"))
+    assert face.until(3, Done).text == "b"
+    assert engine.runtime.calls[-2:] == ["prepare starter", "turn say b"]
+
+
+def test_a_model_that_nobody_asks_leaves_memory(start, peer):
+    """After the set time without a question the runtime is told so, once; the engine stays, and a question begins the time anew."""
+    engine = start(unload_seconds=0.02)
+    face = peer(engine)
+    face.say(submit(1, "say a"))
+    face.until(1, Done)
+    assert engine.runtime.unloaded.wait(60)
+    engine.runtime.unloaded.clear()
+    face.say(Look(request=2))
+    face.until(2, Snapshot)
+    face.say(submit(3, "say b"))
+    assert face.until(3, Done).text == "b"
+    assert engine.runtime.unloaded.wait(60)
+    assert [call for call in engine.runtime.calls if "unload" in call] == ["unload idle"] * 2
+
+
+def test_without_a_set_time_the_model_stays(start, peer):
+    """0 means never: no timer is set, and the work thread waits for ever."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a"))
+    face.until(1, Done)
+    face.say(submit(2, "say b"))
+    face.until(2, Done)
+    assert engine.server._work._unload_at is None
+    assert engine.server._work._seconds_to_wait() is None
 
 
 def test_background_work_is_done_between_requests_only(start, peer):

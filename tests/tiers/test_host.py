@@ -3,6 +3,7 @@
 import mmap
 import random
 import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -325,3 +326,47 @@ def test_container_limits_count(tmp_path):
     group(tmp_path / "v1/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), 5000, 1000, 0)
     assert host._cgroup_rooms(membership, tmp_path / "v1") == [4000]
     assert host._cgroup_rooms(tmp_path / "absent", tmp_path) == []
+
+
+def test_giving_back_costs_no_record_and_frees_pages():
+    """Only arenas that hold nothing go back, their memory with them; places stay and read as zeros until they are filled again."""
+    pool = HostPool(1 << 20, 4096, 64 << 20, arena_bytes=4 << 20)
+    places = [pool.reserve("block", 1 << 20) for _ in range(12)]
+    for place in places:
+        place.view(1 << 20)[:] = b"\x07" * (1 << 20)
+    kept = places[0]
+    for place in places[1:]:
+        pool.release(place)
+    n_used = pool.n_used(kept.arena)
+    before = _resident_bytes()
+    freed = pool.give_back()
+    assert freed == 8 << 20
+    assert n_used == 1
+    assert bytes(kept.view(1 << 20)) == b"\x07" * (1 << 20)
+    if before:
+        assert before - _resident_bytes() > 6 << 20
+    assert pool.give_back() == 0, "nothing is given back twice"
+    again = [pool.reserve("block", 1 << 20) for _ in range(11)]
+    assert None not in again
+    pool.check()
+
+
+def _resident_bytes():
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 0
+
+
+def test_memory_is_asked_for_before_it_is_taken():
+    """A limit set when there was plenty is no licence: where other programs have taken the rest, records are evicted instead."""
+    free = [host.RESERVE_BYTES + (4 << 20)]
+    pool = HostPool(1 << 20, 4096, 64 << 20, arena_bytes=4 << 20, available=lambda: free[0] - pool.committed_bytes)
+    places = [pool.reserve("block", 1 << 20) for _ in range(5)]
+    assert [place is None for place in places] == [False] * 4 + [True]
+    pool.warm(8 << 20)
+    assert pool.committed_bytes == 4 << 20
+    free[0] += 4 << 20
+    assert pool.reserve("block", 1 << 20) is not None, "it grows again as soon as there is memory again"
+    assert pool.limit_bytes == 64 << 20
+    pool.check()

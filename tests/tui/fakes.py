@@ -19,6 +19,8 @@ from localkv.service.protocol import (
     Source,
     Started,
     TierUse,
+    Unload,
+    Unloaded,
 )
 from localkv.service.turn_events import Asked, Finished
 
@@ -132,6 +134,9 @@ class FakeClient:
             return
         if isinstance(request, Forget):
             yield Forgotten(request=request_id, epoch=EPOCH, records=2, n_bytes=1)
+            return
+        if isinstance(request, Unload):
+            yield Unloaded(request=request_id, epoch=EPOCH, model="Qwen3-4B", freed_bytes=8 << 30, records=2, n_bytes=1)
             return
         assert isinstance(request, Prepare)
         yield Progress(request=request_id, epoch=EPOCH, phase="loading", done=1 << 30, total=2 << 30, detail="Qwen3-4B")

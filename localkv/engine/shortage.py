@@ -1,0 +1,21 @@
+"""Memory that runs out in a forward: how that is recognised, whatever device and library say so.
+
+Imports torch. Knows errors and nothing of models. A CUDA error that is no allocation's (an illegal access, say) is not meant:
+after one nothing in the process can be trusted.
+"""
+
+import torch
+
+SAYINGS = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "alloc_failed")
+"""What torch's allocators, its BLAS and the system say, in lower case."""
+
+CANDIDATES = (RuntimeError, MemoryError)
+"""What an allocation that fails may raise; most RuntimeErrors are something else."""
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether `error` says that there was no memory to be had."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and "CUDA error" not in text and any(saying in text.lower() for saying in SAYINGS)
