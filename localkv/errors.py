@@ -19,6 +19,7 @@
     │   ├── ModelGated
     │   ├── ModelTooBig        carries needed and available bytes
     │   └── FetchFailed
+    ├── UnusableFile           a file that cannot be attached to a message; carries its path
     ├── TemplateError          the chat template refuses these messages
     ├── ContextFull            carries prompt tokens and the limit
     ├── Cancelled              the person stopped it
@@ -122,6 +123,15 @@ class ModelTooBig(ModelError):
 
 class FetchFailed(ModelError):
     """A download that did not complete or is not what was asked for."""
+
+
+class UnusableFile(LocalKVError):
+    """A file that cannot be attached to a message."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f'"{path}" {reason}')
+        self.path = path
+        self.reason = reason
 
 
 class TemplateError(LocalKVError):

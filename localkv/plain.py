@@ -103,6 +103,7 @@ class PlainChat(OpenChat):
             "model": self.model,
             "stats": lambda _: self.stats(),
             "unload": lambda _: self.unload(),
+            "queue": self.queue,
             "find": self.find,
             "copy": self.show_answer,
             "edit": self.edit,
@@ -163,6 +164,10 @@ class PlainChat(OpenChat):
         for message in path[-2:]:
             self.console.tell(f"{'you' if message.role == 'user' else message.role}> {message.text}")
         self.console.note(f'[localkv] "{name}", {self.opened.n_messages} messages, {self.opened.model.name}')
+        if self.opened.queue:
+            self.console.note(
+                f"[localkv] messages that wait: {len(self.opened.queue)}; /queue shows them, /queue send asks them"
+            )
 
     def show_list(self, word: str) -> None:
         """Show all conversations, or those with `word` in name or title."""

@@ -11,12 +11,13 @@ written is bound where people write, with or without alt, so that input methods 
 from dataclasses import dataclass
 from typing import Literal
 
-Place = Literal["anywhere", "composer", "list", "message", "text"]
+Place = Literal["anywhere", "composer", "list", "message", "queue", "text"]
 
 LIVE: tuple[frozenset[Place], ...] = (
     frozenset(("anywhere", "composer")),
     frozenset(("anywhere", "list", "text")),
     frozenset(("anywhere", "message", "text")),
+    frozenset(("anywhere", "queue")),
 )
 """The places whose keys act at the same time: one set for each pane that can have the focus."""
 
@@ -25,6 +26,7 @@ PLACES: dict[Place, str] = {
     "anywhere": "Anywhere",
     "list": "In the list",
     "message": "On a message",
+    "queue": "Among messages that wait",
     "text": "In panes that scroll",
 }
 """Their titles in help, in its order."""
@@ -73,6 +75,7 @@ ACTIONS = (
     Action("history", "on the first row: earlier questions; down comes back", "up", "", "composer"),
     Action("page.up", "scroll the conversation up", "pageup", "page(-1)", "composer"),
     Action("page.down", "scroll the conversation down", "pagedown", "page(1)", "composer"),
+    Action("chip.expand", "write out the pasted text or file at the cursor", "f7", "expand", "composer"),
     # Anywhere
     Action("cancel", "stop the answer; else close what is open, else go to the composer", "escape", "cancel", label="stop"),
     Action("help", "show all keys and commands", "f1", "help", label="help", slash="help"),
@@ -127,6 +130,13 @@ ACTIONS = (
     Action("version.next", "look at the next version of it", "right_square_bracket,right", "wish('next')", "message", "version"),
     Action("message.delete", "take it and all below it away", "d,delete", "wish('delete')", "message", "delete"),
     Action("message.undo", "bring back what was taken away last", "u", "wish('undo')", "message", "undo"),
+    Action("queue", "show the messages that wait for the model, or change them", slash="queue",
+           arguments="[send | edit N | delete N | clear]"),
+    # Among messages that wait
+    Action("queue.up", "the message above", "up", "move(-1)", "queue"),
+    Action("queue.down", "the message below", "down", "move(1)", "queue"),
+    Action("queue.edit", "write it again", "enter,e", "edit", "queue", "edit"),
+    Action("queue.delete", "forget it; its text goes to the composer's history", "d,delete", "drop", "queue", "delete"),
     # In panes that scroll
     Action("text.up", "one row up", "up", "scroll_up", "text"),
     Action("text.down", "one row down", "down", "scroll_down", "text"),

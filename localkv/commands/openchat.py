@@ -22,6 +22,7 @@ from localkv.commands.branches import (
 )
 from localkv.commands.console import Console
 from localkv.commands.talk import Talk
+from localkv.commands.waiting import listed, number_in, without
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConfigError, NotWritable, UnknownConversation
 from localkv.service.turns import Turn
@@ -107,6 +108,32 @@ class OpenChat(ABC):
             return
         n = int(argument) if argument.isascii() and argument.isdigit() else 0
         self.console.tell(code_block(answer, n))
+
+    def queue(self, argument: str) -> None:
+        """List the messages that wait in this conversation, ask them all, or forget some."""
+        conversation = self.stored().id
+        waits = self.talk.store.get(conversation).queue
+        match argument.partition(" ")[0]:
+            case "":
+                self.console.tell(*listed(waits))
+            case "send":
+                self._send_queue(conversation)
+            case "delete":
+                self.talk.store.set_queue(conversation, without(waits, number_in(argument, waits)))
+            case "clear":
+                self.talk.store.set_queue(conversation, ())
+            case word:
+                raise ConfigError(f"/queue {word}: write /queue, /queue send, /queue delete N or /queue clear")
+
+    def _send_queue(self, conversation: str) -> None:
+        """Ask what waits, one after the other, until an answer does not come to its end."""
+        while waits := self.talk.store.get(conversation).queue:
+            self.answer(self.talk.chat.ask(conversation, waits[0]))
+            path = self.path()
+            if path[-1].parent is not None and self.talk.store.message(path[-1].parent).text == waits[0]:
+                self.talk.store.set_queue(conversation, waits[1:])
+            if path[-1].state != "complete":
+                return
 
     def path(self) -> list[Message]:
         """What was said, once all of it is saved. Raises NotWritable, and UnknownConversation if nothing was."""

@@ -94,9 +94,9 @@ class Acts:
     def edit(self, question: Message) -> None:
         """Put a question into the composer; sent, it is a new version beside the old one."""
         self._refuse_while_busy()
-        draft = self.editing.draft if self.editing is not None else self._composer.text
+        draft = self.editing.draft if self.editing is not None else self._composer.draft
         self.editing = Editing(question.id, draft)
-        self._composer.begin(question.text, self._composer.past)
+        self._composer.load(question.text)
         self._show_editing("edit>", "enter asks this beside the old question   esc leaves it as it was")
         self._composer.focus()
 

@@ -1,15 +1,23 @@
 """Where messages are written: a TextArea in which Enter sends.
 
-It knows no conversation: it is given a draft and earlier questions, and says what was sent and what changed. A subclass of
-TextArea, because that places the terminal's cursor for input method editors. Thread: the UI's.
+It knows no conversation and no files: it is given a draft, earlier questions and chips, and says what was sent and what
+changed. `text` is what is seen, with labels of chips; `message` is what is sent. A subclass of TextArea, because that places
+the terminal's cursor for input method editors. Thread: the UI's.
 """
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
-from textual.events import Key
+from rich.text import Text
+from textual.document._document import EditResult, Location, Selection
+from textual.document._edit import Edit
+from textual.events import Key, Paste
 from textual.message import Message
 from textual.widgets import TextArea
 
+from localkv.tui.chips import Chip, beside, fold, is_long, labels_in, pack, paste_label, unpack, whole, widen
 from localkv.tui.completion import Completion
 from localkv.tui.keys import bindings
 
@@ -20,6 +28,7 @@ class Composer(TextArea):
     """A text that grows from one to eight rows."""
 
     BINDINGS = bindings("composer")
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"composer--chip"}
     DEFAULT_CSS = """
     Composer {
         height: auto;
@@ -33,15 +42,20 @@ class Composer(TextArea):
         &:focus { border: none; }
         & .text-area--placeholder { color: $muted; }
         & .text-area--cursor { background: $foreground; color: $background; }
+        & .composer--chip { color: $primary; text-style: bold; }
     }
     """
 
     class Sent(Message):
-        """The person sends `text`; the composer is empty already."""
+        """The person sends the message `text`, which may be empty; the composer is empty already. `draft` was written."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, draft: str) -> None:
             super().__init__()
             self.text = text
+            self.draft = draft
+
+    class TakenBack(Message):
+        """With nothing written, the person wants the message back that waits last."""
 
     class Paged(Message):
         """The person wants to scroll the conversation by `step` screens."""
@@ -54,6 +68,7 @@ class Composer(TextArea):
         """ctrl+d with nothing written."""
 
     def __init__(self, *, placeholder: str = "", id: str | None = None) -> None:  # noqa: A002  textual's name
+        self._chips: dict[str, Chip] = {}
         super().__init__(
             id=id, soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False, compact=True, placeholder=placeholder
         )
@@ -62,8 +77,31 @@ class Composer(TextArea):
         """Earlier questions, oldest first."""
         self.completion: Completion | None = None
         """What offers endings for what is being written."""
+        self.waits = False
+        """Whether messages wait that can be taken back."""
+        self._kept: tuple[str, dict[str, Chip]] = ("", {})
         self._back = 0
         self._draft = ""
+
+    @property
+    def message(self) -> str:
+        """What would be sent now: all that is written, with what chips stand for."""
+        return whole(self.text, self._chips)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to be stored since `begin` and the last `keep`."""
+        return self._kept != (self.text, self._chips)
+
+    @property
+    def draft(self) -> str:
+        """What is written, as it can be stored and begun with."""
+        return pack(self.text, self._chips)
+
+    def keep(self) -> str:
+        """The draft; it counts as stored from now on."""
+        self._kept = (self.text, dict(self._chips))
+        return self.draft
 
     async def _on_key(self, event: Key) -> None:
         """Keys that are bound, by the screen or here, act in the order of typing; the rest is text.
@@ -82,6 +120,12 @@ class Composer(TextArea):
                 event.prevent_default()
                 await node.run_action(binding.action)
                 return
+        if event.character and unicodedata.category(event.character[0]) == "Cf":
+            # Joiners of emoji and of several scripts: Textual takes them for control characters and drops them.
+            event.stop()
+            event.prevent_default()
+            self._replace_via_keyboard(event.character, *self.selection)
+            return
         await super()._on_key(event)
 
     def _become(self, text: str) -> None:
@@ -91,10 +135,14 @@ class Composer(TextArea):
 
     def begin(self, draft: str, past: Sequence[str]) -> None:
         """Another conversation: its draft, and its earlier questions, oldest first."""
-        self.load_text(draft)
-        self.move_cursor(self.document.end)
+        self._put(*unpack(draft))
+        self._kept = (self.text, dict(self._chips))
         self.past = past
         self._back = 0
+
+    def load(self, message: str) -> None:
+        """Write a message that was sent or waited once more, in place of what is written."""
+        self._put(*fold(message))
 
     def action_send(self) -> None:
         """Send the text; after a backslash, start a new line instead."""
@@ -102,14 +150,104 @@ class Composer(TextArea):
         if self.document.get_line(row)[:column].endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
             return
-        text = self.text
-        if text.strip():
-            self.load_text("")
-            self.post_message(self.Sent(text))
+        message, draft = self.message, self.draft
+        self._put("", {})
+        self.post_message(self.Sent(message if message.strip() else "", draft))
 
-    def give_back(self, text: str) -> None:
-        """Put a text that could not be sent before what has been typed since."""
+    def give_back(self, draft: str) -> None:
+        """Put what could not be sent before what has been typed since."""
+        text, chips = beside(*unpack(draft), self._chips)
+        self._chips |= chips
         self.insert(text, (0, 0))
+        self.move_cursor(self.document.end)
+
+    def add(self, label: str, chip: Chip) -> None:
+        """Put a chip where the cursor is, in place of what is selected."""
+        self._chips[label] = chip
+        self._replace_via_keyboard(label, *self.selection)
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Labels that are taken."""
+        return list(self._chips)
+
+    async def _on_paste(self, event: Paste) -> None:
+        """A long paste becomes a chip: written out, it would make each key slow."""
+        event.stop()
+        event.prevent_default()
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        if is_long(text):
+            self.add(paste_label(text, self._chips), Chip(text))
+        else:
+            self._replace_via_keyboard(text, *self.selection)
+
+    def action_expand(self) -> None:
+        """Write out what the chip at the cursor stands for; the only chip if there is one."""
+        row, column = self.cursor_location
+        places = [(row, *span, label) for span, label in labels_in(self.document.get_line(row), self._chips)]
+        here = [place for place in places if place[1] <= column <= place[2]] or self._only_chip()
+        for at, start, end, label in here[:1]:
+            self.replace(self._chips[label].text, (at, start), (at, end))
+
+    def _only_chip(self) -> list[tuple[int, int, int, str]]:
+        lines = enumerate(self.document.lines)
+        all_of_them = [(row, *span, label) for row, line in lines for span, label in labels_in(line, self._chips)]
+        return all_of_them if len(all_of_them) == 1 else []
+
+    def undo(self) -> None:
+        """Take the last edits back."""
+        self._leave_rows()
+        super().undo()
+
+    def redo(self) -> None:
+        """Do them again."""
+        self._leave_rows()
+        super().redo()
+
+    def _leave_rows(self) -> None:
+        """Textual (8.2.8) measures the cursor's place before it has put it into the document that undo left: rows that are gone."""
+        if self.history.undo_stack or self.history.redo_stack:
+            self.set_reactive(TextArea.selection, Selection.cursor((0, 0)))
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Chips are deleted whole, and nothing is written into them."""
+        if self._chips:
+            top, bottom = self._widened(edit.top, edit.bottom)
+            edit = replace(edit, from_location=top, to_location=bottom)
+        return super().edit(edit)
+
+    def _widened(self, top: Location, bottom: Location) -> tuple[Location, Location]:
+        first, last = self.document.get_line(top[0]), self.document.get_line(bottom[0])
+        if top[0] == bottom[0]:
+            start, end = widen(first, self._chips, top[1], bottom[1])
+        else:
+            start, end = widen(first, self._chips, top[1], len(first))[0], widen(last, self._chips, 0, bottom[1])[1]
+        return (top[0], start), (bottom[0], end)
+
+    def _validate_selection(self, selection: Selection) -> Selection:
+        """The cursor steps over chips."""
+        start, end = super()._validate_selection(selection)
+        if not self._chips:
+            return Selection(start, end)
+        return Selection(self._outside(start, self.selection.start), self._outside(end, self.selection.end))
+
+    def _outside(self, place: Location, before: Location) -> Location:
+        row, column = place
+        for (low, high), _ in labels_in(self.document.get_line(row), self._chips):
+            if low < column < high:
+                return (row, low if before > place else high)
+        return place
+
+    def get_line(self, line_index: int) -> Text:
+        """The line, with its chips in another colour."""
+        line = super().get_line(line_index)
+        for span, _ in labels_in(line.plain, self._chips):
+            line.stylize(self.get_component_rich_style("composer--chip", partial=True), *span)
+        return line
+
+    def _put(self, text: str, chips: Mapping[str, Chip]) -> None:
+        self._chips = dict(chips)
+        self.load_text(text)
         self.move_cursor(self.document.end)
 
     def action_newline(self) -> None:
@@ -122,11 +260,14 @@ class Composer(TextArea):
 
     def action_cursor_up(self, select: bool = False) -> None:
         """One row up; from the first row to an earlier question."""
+        if self.waits and not self.text and not select:
+            self.post_message(self.TakenBack())
+            return
         if select or not self.cursor_at_first_line or self._back >= len(self.past):
             super().action_cursor_up(select)
             return
         if self._back == 0:
-            self._draft = self.text
+            self._draft = self.draft
         self._recall(self._back + 1)
 
     def action_cursor_down(self, select: bool = False) -> None:
@@ -145,5 +286,6 @@ class Composer(TextArea):
 
     def _recall(self, back: int) -> None:
         self._back = back
-        self.load_text(self.past[-back] if back else self._draft)
-        self.move_cursor(self.document.end if not back else (0, len(self.document.get_line(0))))
+        self._put(*(fold(self.past[-back]) if back else unpack(self._draft)))
+        if back:
+            self.move_cursor((0, len(self.document.get_line(0))))

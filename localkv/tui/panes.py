@@ -24,6 +24,7 @@ from localkv.tui.instruments import Instruments
 from localkv.tui.keyline import KeyLine
 from localkv.tui.keys import bindings, rebind
 from localkv.tui.layout import HEIGHTS, WIDTHS
+from localkv.tui.queue import Queue
 from localkv.tui.rowsview import RowsView
 from localkv.tui.sessions import Sessions
 from localkv.tui.theme import Palette
@@ -54,6 +55,7 @@ class Panes(Screen[None]):
         self.transcript = Transcript(palette, glyphs, id="transcript")
         self.sessions = Sessions(palette, clock, glyphs, id="sessions")
         self.composer = Composer(placeholder="Write a message", id="composer")
+        self.queue = Queue(palette, id="queue")
         self.completion = self.composer.completion = Completion(palette, id="completion")
         self.filter = Input(id="filter", placeholder="words of a title", compact=True)
         self.filter.cursor_blink = False
@@ -79,6 +81,7 @@ class Panes(Screen[None]):
                 yield self.transcript
                 yield self.instruments.tiers
                 yield self.instruments.phase
+                yield self.queue
                 yield self.completion
                 with Horizontal(id="writing"):
                     yield Static(">", id="prompt", markup=False)
@@ -90,7 +93,7 @@ class Panes(Screen[None]):
     def place(self, place: Place) -> Screen[None] | Widget:
         """Whose actions the keys of a place run."""
         nodes: dict[Place, Widget] = {"composer": self.composer, "list": self.sessions}
-        nodes |= {"message": self.transcript, "text": self.transcript}
+        nodes |= {"message": self.transcript, "text": self.transcript, "queue": self.queue}
         return nodes.get(place, self)
 
     def take_keys(self) -> None:
@@ -104,6 +107,7 @@ class Panes(Screen[None]):
         self._palette = palette
         self.keyline.restyle(palette)
         self.completion.restyle(palette)
+        self.queue.restyle(palette)
 
     def show_facts(self) -> None:
         """Bring what stands around the conversation up to date."""

@@ -1,15 +1,14 @@
 """The chat screen: what people do to conversations and with words. What is shown and what moves is the Stage's.
 
 Thin: every method here takes what a person did and hands it on. Thread: the UI's. Two timers at most: the stage's ticks,
-which rest when nothing moves, and one call that stores the draft a second after the last key. Dialogs and commands are
-imported when they are asked for: the first frame does not wait for them.
+which rest when nothing moves, and the one of Writing. Dialogs and commands are imported when they are asked for: the first
+frame does not wait for them.
 """
 
 from collections.abc import Callable
 
 from textual.message import Message
 from textual.timer import Timer
-from textual.widgets import TextArea
 
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError, UnknownConversation
@@ -26,13 +25,13 @@ from localkv.tui.scrolling import use_plain_bars
 from localkv.tui.shelf import Shelf
 from localkv.tui.stage import Signals, Stage, Widgets
 from localkv.tui.theme import Palette
+from localkv.tui.writing import Writing
 
 TICKS_PER_SECOND = 12
-DRAFT_SECONDS = 1.0
 UNDO_SECONDS = 10.0
 
 
-class ChatScreen(Shelf):
+class ChatScreen(Shelf, Writing):
     """The main screen."""
 
     class Listening(Message):
@@ -57,7 +56,7 @@ class ChatScreen(Shelf):
             desk,
             chat,
             client,
-            Widgets(self.transcript, self.sessions, self.composer, self.instruments),
+            Widgets(self.transcript, self.sessions, self.composer, self.queue, self.instruments),
             Signals(self.say, self._begin_ticks, self.set_timer, self.call_after_refresh),
             palette,
             ticks,
@@ -65,7 +64,6 @@ class ChatScreen(Shelf):
         )
         self.acts = Acts(self.stage, self.transcript, self.composer, Reach(self.say, self.copy, self.open, self.sign))
         self._ticking: Timer | None = None
-        self._draft_timer: Timer | None = None
 
     def on_mount(self) -> None:
         """Fill the screen from the store; the engine starts after the first frame."""
@@ -107,7 +105,7 @@ class ChatScreen(Shelf):
     @refusing
     def open(self, conversation: str) -> None:
         """Look at this conversation; one in the trash comes back from it."""
-        self._leave_words()
+        self.leave_words()
         self.desk.open(conversation)
         if self.desk.opened is not None and self.desk.opened.trashed is not None:
             self.sessions.change(to_item(self.desk.untrash(conversation)))
@@ -118,7 +116,7 @@ class ChatScreen(Shelf):
     @refusing
     def begin(self, system: str | None = None) -> None:
         """Look at a new conversation."""
-        self._leave_words()
+        self.leave_words()
         self.desk.begin(system)
         self.stage.show_open()
         self.close_overlays()
@@ -207,17 +205,14 @@ class ChatScreen(Shelf):
     # Words
 
     def on_composer_sent(self, event: Composer.Sent) -> None:
-        """A message, or a command."""
+        """A message, a command, or with nothing written: what waits."""
         event.stop()
-        self._send(event.text)
-
-    def _send(self, text: str) -> None:
         try:
-            refusal = self._act_on(text)
+            refusal = self._act_on(event.text)
         except LocalKVError as error:
             refusal = str(error)
         if refusal:
-            self.composer.give_back(text)
+            self.composer.give_back(event.draft)
             self.say(refusal, "warning")
 
     def _act_on(self, text: str) -> str:
@@ -231,41 +226,12 @@ class ChatScreen(Shelf):
             return call.message
         if call is not None:
             slash.perform(self, call)
-            return ""
-        if self.stage.runs.busy(self.desk.key):
-            return "the answer is still being written; esc stops it, and your message stays here"
-        if not self.acts.send_edit(message_of(text)):
-            self.stage.ask(message_of(text))
-        self.composer.past = [*self.composer.past, text]
-        self._store_draft()
+        elif line:
+            self.send(message_of(text))
+            self.composer.past = [*self.composer.past, text]
+        else:
+            self.send_waiting()
         return ""
-
-    def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """The draft is stored a second after the last key."""
-        event.stop()
-        self.completion.suggest(self.composer.text)
-        if self._draft_timer is None and self.composer.text != self.desk.draft:
-            self._draft_timer = self.set_timer(DRAFT_SECONDS, self._store_draft)
-
-    @refusing
-    def _store_draft(self) -> None:
-        if self._draft_timer is not None:
-            self._draft_timer.stop()
-            self._draft_timer = None
-        if self.acts.editing is None:
-            self.desk.keep_draft(self.composer.text)
-
-    def _leave_words(self) -> None:
-        """Before another conversation is looked at."""
-        self.acts.leave_edit()
-        self._store_draft()
-
-    def on_composer_ended(self, event: Composer.Ended) -> None:
-        """ctrl+d with nothing written leaves."""
-        event.stop()
-        self.action_quit()
-
-    # Keys
 
     @refusing
     def action_slash(self, name: str) -> None:
@@ -279,6 +245,13 @@ class ChatScreen(Shelf):
             return
         self.composer.insert(f"/{name} ", (0, 0))
         self.composer.focus()
+
+    def on_composer_ended(self, event: Composer.Ended) -> None:
+        """ctrl+d with nothing written leaves."""
+        event.stop()
+        self.action_quit()
+
+    # Keys
 
     def action_cancel(self) -> None:
         """Close what is open, else stop the answer, else go to the composer."""
@@ -332,7 +305,7 @@ class ChatScreen(Shelf):
         if self.stage.engine.state == "leaving":
             self.app.exit()
         else:
-            self._store_draft()
+            self.store_draft()
             self.stage.leave()
 
     def action_quit(self) -> None:
@@ -340,7 +313,7 @@ class ChatScreen(Shelf):
         if self.stage.engine.state == "leaving":
             self.app.exit()
             return
-        self._store_draft()
+        self.store_draft()
         unsaved = self.stage.unsaved
         if not unsaved:
             self.stage.leave()

@@ -39,6 +39,7 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "system": lambda text: _system(screen, text),
         "set": lambda text: _set(screen, text),
         "model": lambda text: _model(screen, text),
+        "queue": screen.order_queue,
         "stats": lambda _: screen.action_panel(),
         "unload": lambda _: _unload(screen),
         "find": screen.action_find_text,

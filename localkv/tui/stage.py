@@ -26,10 +26,12 @@ from localkv.tui.listline import GENERATING, UNREAD
 from localkv.tui.pages import Entry
 from localkv.tui.phase import IDLE, Phase
 from localkv.tui.ports import Chat, Client, Turn
+from localkv.tui.queue import Queue
 from localkv.tui.runs import Run, Runs, merge
 from localkv.tui.sessions import Sessions
 from localkv.tui.theme import Palette
 from localkv.tui.transcript import Transcript
+from localkv.tui.waiting import Waiting
 from localkv.tui.welcome import welcome_rows
 
 SETTLE_TICKS = 12
@@ -49,6 +51,7 @@ class Widgets:
     transcript: Transcript
     sessions: Sessions
     composer: Composer
+    queue: Queue
     instruments: Instruments
 
 
@@ -82,6 +85,7 @@ class Stage:
         self.runs = Runs()
         self.engine = Engine(client)
         self.hints = Hints(desk.store, client)
+        self.waiting = Waiting(desk)
         self._chat = chat
         self._client = client
         self._widgets = widgets
@@ -145,7 +149,10 @@ class Stage:
         self._widgets.transcript.sync(self.entries())
 
     def show_facts(self) -> None:
-        """Bring header, phase line and cache panel up to date."""
+        """Bring header, phase line, messages that wait and cache panel up to date."""
+        waits = self.waiting.shown
+        self._widgets.composer.waits = bool(waits)
+        self._widgets.queue.show(waits, moving=self.runs.busy(self.desk.key))
         self._widgets.instruments.show(self._facts(), self._palette)
 
     def _show_welcome(self) -> None:
@@ -204,9 +211,13 @@ class Stage:
     def ask(self, text: str) -> None:
         """Ask in the open conversation. Raises LocalKVError."""
         conversation = self.desk.ensure()
-        turn = self._chat.ask(conversation.id, text)
-        self._begin(turn, question=text)
-        self.desk.draft = ""
+        self._begin(conversation.id, self._chat.ask(conversation.id, text), question=text)
+
+    def ask_next(self, conversation: str) -> None:
+        """Ask the message of this conversation that waits first, if one waits. Raises LocalKVError."""
+        text = self.waiting.give(conversation)
+        if text is not None:
+            self._begin(conversation, self._chat.ask(conversation, text), question=text)
 
     def edit(self, question: str, text: str) -> None:
         """Ask `text` beside the question with this id; what followed that one stays. Raises LocalKVError."""
@@ -214,7 +225,7 @@ class Stage:
         above = self.desk.store.message(question).parent
         ids = [message.id for message in self.desk.messages]
         self.desk.messages = self.desk.messages[: ids.index(above) + 1] if above in ids else []
-        self._begin(turn, question=text)
+        self._begin(self.desk.key, turn, question=text)
 
     def retry(self) -> None:
         """Answer the last question of the open conversation again. Raises LocalKVError."""
@@ -223,14 +234,14 @@ class Stage:
         if last is not None and last.role == "assistant":
             self.desk.messages.pop()
             self._widgets.transcript.sync(self.entries())
-        self._begin(turn)
+        self._begin(self.desk.key, turn)
 
     def resume(self) -> None:
         """Go on with the last answer of the open conversation. Raises LocalKVError."""
         turn = self._chat.continue_answer(self.desk.key)
         last = self.desk.last
         if last is not None:
-            self._begin(turn, text=last.text, answer_id=last.id)
+            self._begin(self.desk.key, turn, text=last.text, answer_id=last.id)
 
     def stop(self) -> bool:
         """Stop the answer of the open conversation; whether there was one."""
@@ -246,9 +257,11 @@ class Stage:
         self.engine.leave(self.runs.moving)
         self.wake()
 
-    def _begin(self, turn: Turn, *, question: str | None = None, text: str = "", answer_id: str = "") -> None:
+    def _begin(
+        self, conversation: str, turn: Turn, *, question: str | None = None, text: str = "", answer_id: str = ""
+    ) -> None:
         run = Run(
-            self.desk.key,
+            conversation,
             turn,
             asked_at=self.desk.clock(),
             clock=self._clock,
@@ -257,8 +270,9 @@ class Stage:
             answer_id=answer_id,
         )
         self.runs.add(run)
-        self._widgets.transcript.following = True
-        self._widgets.transcript.sync(self.entries())
+        if conversation == self.desk.key:
+            self._widgets.transcript.following = True
+            self._widgets.transcript.sync(self.entries())
         self._show_badges()
         self.wake()
 
@@ -295,7 +309,7 @@ class Stage:
         for notice in run.take_notices():
             self._signals.say(notice, "warning")
         if run.take_asked():
-            self._read_row(run.conversation)
+            self._asked(run.conversation)
         if run.conversation != self.desk.key:
             return
         transcript = self._widgets.transcript
@@ -304,6 +318,14 @@ class Stage:
             transcript.put(*entries)
         else:
             transcript.sync(self.entries())
+
+    def _asked(self, conversation: str) -> None:
+        """A question is durable."""
+        try:
+            self.waiting.asked(conversation)
+        except LocalKVError as error:
+            self._signals.say(str(error), "error")
+        self._read_row(conversation)
 
     def _end_run(self, run: Run) -> None:
         """An answer is over: the stored one takes its place, unless it could not be stored."""
@@ -318,6 +340,16 @@ class Stage:
         self._read_again(run.conversation)
         self._show_badges()
         self.hints.look()
+        if run.finished is not None and run.finished.state == "complete" and self.engine.state != "leaving":
+            self._go_on(run.conversation)
+
+    def _go_on(self, conversation: str) -> None:
+        """The model is free: ask what waits, unless an answer before it is not saved. After a stop or failure a person decides."""
+        if conversation not in self._chat.unsaved:
+            try:
+                self.ask_next(conversation)
+            except LocalKVError as error:
+                self._signals.say(str(error), "error")
 
     def _read_again(self, conversation: str) -> None:
         """The store has something new of this conversation."""

@@ -495,14 +495,14 @@ def test_history(world):
 
 
 def test_one_answer_at_a_time(world):
-    """A second question in the same conversation is refused, and its text stays in the composer."""
+    """A second question in the same conversation waits for its turn."""
 
     async def scene(pilot):
         await ask(pilot, world, "first question")
         pilot.app.chat_screen.composer.insert("second question")
         await pilot.press("enter")
-        await until(pilot, lambda: "still being written" in text_of(pilot.app), "the notice")
-        assert pilot.app.chat_screen.composer.text == "second question"
+        await until(pilot, lambda: "one message waits" in text_of(pilot.app), "the queue")
+        assert pilot.app.chat_screen.composer.text == ""
         assert len(world.chat.turns) == 1
 
     play(world.app(), scene)

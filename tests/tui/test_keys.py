@@ -92,7 +92,7 @@ def test_every_action_can_be_run(world):
     async def scene(pilot):
         screen = app.chat_screen
         places = {"anywhere": screen, "composer": screen.composer, "list": screen.sessions, "text": screen.transcript}
-        places["message"] = screen.transcript
+        places |= {"message": screen.transcript, "queue": screen.queue}
         for action in ACTIONS:
             if action.act:
                 name = action.act.partition("(")[0]

@@ -4,6 +4,7 @@ They are pictures of one exact Textual (the extra `test` pins it). Clock, rates 
 """
 
 import pytest
+from textual.events import Paste
 
 from localkv.service.client import Resume
 from localkv.tui.dialogs import Confirm
@@ -221,3 +222,22 @@ def test_completion(world, snap_compare):
         await until(pilot, lambda: "> /erase" in text_of(app), "the offers")
 
     assert snap_compare(app, terminal_size=(80, 24), run_before=act)
+
+
+@pytest.mark.parametrize("size", [(60, 16), (120, 36)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_waiting_messages_and_a_chip(world, snap_compare, size):
+    """Messages that wait over the composer, and a long paste in it that takes one row."""
+    furnish(world)
+    app = world.app(session="Rust borrow checker question")
+
+    async def act(pilot):
+        await settled(pilot)
+        for text in ("how would I fix it?", "and in Rust 2024?", "thanks\nfor\nall of it"):
+            app.chat_screen.composer.insert(text)
+            await pilot.press("enter")
+        await until(pilot, lambda: "2 messages wait" in text_of(app), "the queue")
+        app.chat_screen.composer.insert("why does ")
+        app.post_message(Paste("error[E0502]\n" * 40))
+        await until(pilot, lambda: "[pasted 41 lines]" in text_of(app), "the chip")
+
+    assert snap_compare(app, terminal_size=size, run_before=act)

@@ -1,0 +1,63 @@
+"""Messages that wait until the model is free, of all conversations: added, taken back, given out in order.
+
+They are stored with their conversation before anything else happens, so that they outlive the face; one is forgotten only
+once it is durable as a question. Knows no widgets. Thread: the UI's. Refusals of the store are LocalKVErrors for the caller.
+"""
+
+from localkv.commands.waiting import Texts, with_one, without
+from localkv.tui.desk import Desk
+
+
+class Waiting:
+    """The queues of a desk's conversations."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._given: dict[str, str] = {}
+        """By conversation: the message that was given out and is not known to be durable yet; it is still stored."""
+
+    def of(self, conversation: str) -> Texts:
+        """The messages that wait in this conversation."""
+        if not conversation:
+            return ()
+        return self._without_given(conversation, self._desk.store.get(conversation).queue)
+
+    @property
+    def shown(self) -> Texts:
+        """The messages that wait in the open conversation, as it was last read."""
+        opened = self._desk.opened
+        return self._without_given(opened.id, opened.queue) if opened is not None else ()
+
+    def add(self, text: str, index: int | None = None) -> None:
+        """Let `text` wait in the open conversation, before the message at `index` or at the end."""
+        conversation = self._desk.ensure().id
+        self._store(conversation, with_one(self.of(conversation), text, index))
+
+    def take(self, index: int) -> str:
+        """Take the message at `index` of the open conversation back."""
+        queue = self.of(self._desk.key)
+        self._store(self._desk.key, without(queue, index))
+        return queue[index]
+
+    def give(self, conversation: str) -> str | None:
+        """The next message of this conversation, to be asked now; None if none waits."""
+        queue = self.of(conversation)
+        if not queue or conversation in self._given:
+            return None
+        self._given[conversation] = queue[0]
+        return queue[0]
+
+    def asked(self, conversation: str) -> None:
+        """What was given out is durable as a question."""
+        if conversation in self._given:
+            queue = self.of(conversation)
+            del self._given[conversation]
+            self._store(conversation, queue)
+
+    def _without_given(self, conversation: str, queue: Texts) -> Texts:
+        return queue[1:] if queue and queue[0] == self._given.get(conversation) else queue
+
+    def _store(self, conversation: str, queue: Texts) -> None:
+        given = self._given.get(conversation)
+        self._desk.store.set_queue(conversation, queue if given is None else (given, *queue))
+        self._desk.reread(conversation)

@@ -1,0 +1,131 @@
+"""Writing: messages that are sent or wait to be sent, and the draft, which is stored a second after the last key.
+
+The part of the chat screen between composer, queue and stage. Nothing written is lost between two places: a text is stored
+where it goes before it is taken from where it was. Thread: the UI's.
+"""
+
+from textual.timer import Timer
+from textual.widgets import TextArea
+
+from localkv.commands.waiting import number_in
+from localkv.errors import ConfigError, ConversationError
+from localkv.tui.composer import Composer
+from localkv.tui.desk import Desk
+from localkv.tui.queue import Queue
+from localkv.tui.reading import Reading, refusing
+
+DRAFT_SECONDS = 1.0
+
+
+class Writing(Reading):
+    """A screen on which messages are written."""
+
+    desk: Desk
+    _draft_timer: Timer | None = None
+    _place: int | None = None
+    """Where the message in the composer waited before it was taken back; it goes there again."""
+
+    def send(self, message: str) -> None:
+        """Ask now, or let the message wait for its turn. Raises LocalKVError."""
+        if not self.acts.send_edit(message):
+            if self.stage.runs.busy(self.desk.key) or self.stage.waiting.shown or self._place is not None:
+                self.stage.waiting.add(message, self._place)
+            else:
+                self.stage.ask(message)
+        self._place = None
+        self.send_waiting()
+        self._begin_draft_timer()  # once it has run out, the message is durable elsewhere
+
+    def send_waiting(self) -> None:
+        """Ask what waits first, if the model is free. Raises LocalKVError."""
+        if not self.stage.runs.busy(self.desk.key):
+            self.stage.ask_next(self.desk.key)
+        self.stage.show_facts()
+
+    # What waits
+
+    @refusing
+    def on_queue_edited(self, event: Queue.Edited) -> None:
+        """Write a message that waits again."""
+        event.stop()
+        self.edit_waiting(event.index)
+
+    @refusing
+    def on_queue_dropped(self, event: Queue.Dropped) -> None:
+        """Forget a message that waits."""
+        event.stop()
+        self.drop_waiting(event.index)
+
+    @refusing
+    def on_composer_taken_back(self, event: Composer.TakenBack) -> None:
+        """Write the message again that waits last."""
+        event.stop()
+        if waits := self.stage.waiting.shown:
+            self.edit_waiting(len(waits) - 1)
+
+    def edit_waiting(self, index: int) -> None:
+        """Take a message that waits into the composer; sent, it takes its place again. Raises LocalKVError."""
+        if self.composer.text.strip() or self.acts.editing is not None:
+            raise ConversationError("something is being written; send it or clear it, then edit the message that waits")
+        self.composer.load(self.stage.waiting.shown[index])
+        self.store_draft()
+        self.stage.waiting.take(index)
+        self._place = index
+        self.composer.focus()
+        self.stage.show_facts()
+
+    def drop_waiting(self, index: int) -> None:
+        """Forget a message that waits; up brings its text back while the chat is open. Raises LocalKVError."""
+        self.composer.past = [*self.composer.past, self.stage.waiting.take(index)]
+        self.say("the message is forgotten; up in the composer brings its text back")
+        self.stage.show_facts()
+        if not self.stage.waiting.shown:
+            self.composer.focus()
+
+    def order_queue(self, argument: str) -> None:
+        """Do what "/queue `argument`" says. Raises LocalKVError."""
+        waits = self.stage.waiting.shown
+        match argument.partition(" ")[0]:
+            case "" if waits:
+                self.queue.focus()
+            case "":
+                self.say("no message waits; what is sent while an answer is written waits here")
+            case "send":
+                self.send_waiting()
+            case "edit":
+                self.edit_waiting(number_in(argument, waits))
+            case "delete":
+                self.drop_waiting(number_in(argument, waits))
+            case "clear":
+                for _ in waits:
+                    self.drop_waiting(0)
+            case word:
+                raise ConfigError(f"/queue {word}: write /queue, /queue send, /queue edit N, /queue delete N or /queue clear")
+
+    # The draft
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """The draft is stored a second after the last key."""
+        event.stop()
+        self.completion.suggest(self.composer.text)
+        if self.composer.changed:
+            self._begin_draft_timer()
+
+    def _begin_draft_timer(self) -> None:
+        if self._draft_timer is None:
+            self._draft_timer = self.set_timer(DRAFT_SECONDS, self.store_draft)
+
+    @refusing
+    def store_draft(self) -> None:
+        """Store what is written now."""
+        if self._draft_timer is not None:
+            self._draft_timer.stop()
+            self._draft_timer = None
+        if self.acts.editing is None:
+            self.desk.keep_draft(self.composer.keep())
+
+    def leave_words(self) -> None:
+        """Before another conversation is looked at."""
+        self.acts.leave_edit()
+        self.store_draft()
+        self._place = None
