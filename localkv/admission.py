@@ -22,7 +22,8 @@ from localkv.engine.copier import REACHED, Mark
 from localkv.engine.live import Live
 from localkv.engine.slot import IN_FLIGHT
 from localkv.kv.record import Head, Record, RecordKind, describe, pack_ids
-from localkv.placement.keeper import Keeper, Reservation
+from localkv.placement.keeper import Keeper
+from localkv.placement.room import Reservation
 
 
 @dataclass(slots=True)
@@ -102,6 +103,18 @@ class Admission:
         self.abandon()
         self._live.slot.copier.settle()
         self._namer.shutdown()
+
+    def park(self) -> None:
+        """Other state is about to come into the slot: keep on the device what of the present one is worth a place there."""
+        self.settle()
+        live = self._live
+        blocks = {name: i for i, name in enumerate(live.names)}
+        with self._keeper.berths.park([*live.names, live.end] if live.end else live.names) as berths:
+            for berth in berths:
+                if berth.name in blocks:
+                    live.send_block(blocks[berth.name], berth.memory)
+                else:
+                    live.send_end(berth.memory)
 
     # ---- sending ----
 

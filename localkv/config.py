@@ -74,6 +74,8 @@ class EngineSection(Section, frozen=True):
     """Tokens per block. Another value is another cache."""
     attention: Literal["auto", "default"] = "auto"
     """"auto" uses localkv's faster attention where it is proven equal; "default" leaves it to transformers."""
+    simulate: Literal["none", "pool", "late"] = "none"
+    """On a CPU, for tests: "pool" plays a GPU's pool in RAM, "late" its copies too, which land late and in disorder."""
     linger_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=86400.0)] = 0.0
     """How long the engine stays after the last face has left."""
     unload_after_minutes: Annotated[float, msgspec.Meta(ge=0.0, le=10080.0)] = 30.0
@@ -89,6 +91,8 @@ class MemorySection(Section, frozen=True):
     """KV records on SSD. "auto": the least of 20 GiB, 10 % of the disk, and free space less 10 GiB."""
     ssd_free_floor: str = "2 GiB"
     """Saving stops when the disk has less free space than this."""
+    vram_pool: str = "auto"
+    """KV records on a GPU, beside the slot. "auto": a quarter of what the weights leave, or what the slot can't use; at most 8 GiB."""
     vram_margin: str = "1 GiB"
     """Left free on a GPU for the display and other programs."""
     high_watermark: Fraction = 0.90

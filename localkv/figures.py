@@ -69,6 +69,10 @@ class TierUse(msgspec.Struct, frozen=True, kw_only=True):
     limit_bytes: int = 0
     committed_bytes: int = 0
     """Memory that the tier has taken, whether it holds records or not; 0 where a tier takes only what it uses."""
+    places: int = 0
+    """How many records fit into what is taken, as it is divided now; 0 where a tier has no fixed places."""
+    bound_bytes: int = 0
+    """Of what is free in it, the part that one size class alone can use."""
     records: int = 0
     held: int = 0
     swaps_in: int = 0

@@ -15,12 +15,15 @@ import transformers
 from localkv.admission import Admission
 from localkv.chat.tokens import Tokens
 from localkv.config import Config, ModelSection
+from localkv.engine.arena import Arena
+from localkv.engine.copier import Copier, copier_for
 from localkv.engine.cuda import Pinner
+from localkv.engine.late import LateCopier
 from localkv.engine.live import Blank, Live, Transient
 from localkv.engine.load import Loaded, device_name, load
 from localkv.engine.memory import trim
 from localkv.engine.selftest import Verdict, prove
-from localkv.engine.slot import Slot
+from localkv.engine.slot import IN_FLIGHT, Slot
 from localkv.engine.thrift import Thrifty
 from localkv.errors import StoreError
 from localkv.events import EventLog, Value
@@ -35,6 +38,7 @@ from localkv.placement.plan import Ground
 from localkv.placement.policy import Policy, ssd_budget
 from localkv.placement.saver import open_store
 from localkv.placement.warmth import HalfLives
+from localkv.tiers.device import SIMULATED_BYTES, DevicePool, Shares, share
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool, available_memory, pin_budget, ram_budget
 from localkv.tiers.transfer import Transfers
@@ -138,7 +142,8 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     verdict = _prove(loaded, home)
     tokens = Tokens(loaded.tokenizer, loaded.generation_stops)
     layout = loaded.layout if verdict.cached else None
-    context_tokens = _context_tokens(loaded, layout, config)
+    shares = _shares(loaded, layout, config)
+    context_tokens = shares.context_tokens
     notes = (*loaded.notes, *_verdict_notes(loaded, verdict))
     events.emit(
         "model.open", model=section.name, identity=loaded.identity, device=str(loaded.device), attention=verdict.attention,
@@ -150,10 +155,12 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
         return Opened(loaded, live, tokens, verdict, context_tokens, None, None, None, None, notes)
     fingerprint = loaded.fingerprint(verdict.attention, f"{verdict.reading}:{layout.block_tokens}")
     ground = Ground(layout, loaded.identity, fingerprint)
-    slot = Slot(layout, context_tokens, loaded.device)
-    live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint)
+    vram = DevicePool(layout.block_bytes, layout.max_checkpoint_bytes, shares.pool_bytes)
+    arena = Arena(vram.committed_bytes, loaded.device) if vram.committed_bytes else None
+    slot = Slot(layout, context_tokens, loaded.device, _copier(loaded.device, config))
+    live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint, arena)
     pool = _open_pool(layout, config, loaded.device, events)
-    keeper, trouble = _open_keeper(ground, pool, config, home, events)
+    keeper, trouble = _open_keeper(ground, pool, vram, config, home, events)
     if trouble:
         notes = (*notes, f"nothing can be saved now, and it is tried again with every save: {trouble}")
     opened = Opened(loaded, live, tokens, verdict, context_tokens, keeper, Admission(live, keeper), ground, pool, notes)
@@ -178,14 +185,21 @@ def _verdict_notes(loaded: Loaded, verdict: Verdict) -> tuple[str, ...]:
     return (verdict.detail,) if verdict.detail else ()
 
 
-def _context_tokens(loaded: Loaded, layout: Layout | None, config: Config) -> int:
-    """The longest conversation: the setting, the model's limit, and on a GPU what fits beside the weights."""
+def _shares(loaded: Loaded, layout: Layout | None, config: Config) -> Shares:
+    """The longest conversation (the setting, the model's limit, and on a GPU what fits beside the weights), and the pool on the device."""
     limit = min(config.engine.context_tokens or loaded.context_limit, loaded.context_limit)
-    if loaded.device.type != "cuda" or layout is None or not layout.token_bytes:
-        return limit
-    free = torch.cuda.mem_get_info(loaded.device)[0] - parse_bytes(config.memory.vram_margin)
-    bounce = max(layout.block_bytes, layout.max_checkpoint_bytes)
-    return max(layout.block_tokens, min(limit, (free - 2 * bounce) // layout.token_bytes))
+    setting = config.memory.vram_pool
+    if loaded.device.type == "cuda" and layout is not None:
+        free = torch.cuda.mem_get_info(loaded.device)[0] - parse_bytes(config.memory.vram_margin)
+        return share(layout, free, limit, setting, IN_FLIGHT)
+    if config.engine.simulate == "none" or loaded.device.type != "cpu":
+        return Shares(limit, 0)
+    return Shares(limit, SIMULATED_BYTES if setting == "auto" else parse_bytes(setting))
+
+
+def _copier(device: torch.device, config: Config) -> Copier:
+    late = config.engine.simulate == "late" and device.type == "cpu"
+    return LateCopier() if late else copier_for(device)
 
 
 def _open_pool(layout: Layout, config: Config, device: torch.device, events: EventLog) -> HostPool:
@@ -202,13 +216,15 @@ def _ignore(_: object) -> None:
     """What was emitted is in the log."""
 
 
-def _open_keeper(ground: Ground, pool: HostPool, config: Config, home: Home, events: EventLog) -> tuple[Keeper, str]:
+def _open_keeper(
+    ground: Ground, pool: HostPool, vram: DevicePool, config: Config, home: Home, events: EventLog
+) -> tuple[Keeper, str]:
     store = Store.later(home.store, ground.identity, ground.layout, Files(), events)
     trouble = open_store(store, events)
     limits = _ssd_limits(store, config, home)
     memory = config.memory
     policy = Policy(memory.high_watermark, memory.low_watermark, HalfLives(memory.reuse_half_life_hours * 3600))
-    keeper = Keeper(ground, pool, store, Transfers(READERS), limits, events, policy)
+    keeper = Keeper(ground, pool, store, Transfers(READERS), limits, events, policy, vram)
     return keeper, trouble
 
 
@@ -265,6 +281,9 @@ def _describe_cache(opened: Opened) -> dict[str, Value]:
         return {"cached": False}
     return {
         "slot_bytes": opened.live.used_bytes,
+        "staging_bytes": opened.live.slot.staging_bytes,
+        "vram_limit_bytes": counts.vram.limit_bytes,
+        "vram_used_bytes": counts.vram.used_bytes,
         "ram_limit_bytes": counts.ram.limit_bytes,
         "ram_used_bytes": counts.ram.used_bytes,
         "ssd_limit_bytes": counts.ssd.limit_bytes,

@@ -13,6 +13,7 @@ sockets. Thread: the engine's, except `snapshot`, which any thread may call. Imp
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -41,7 +42,7 @@ from localkv.messages import (
     Unloaded,
 )
 from localkv.paths import Home
-from localkv.placement.plan import Plan, Question, SlotView, without_room
+from localkv.placement.plan import Plan, Question, SlotView, from_the_start, without_room
 from localkv.placement.rates import Forecast
 from localkv.status import take_snapshot
 from localkv.tally import Tally, Turn, learned, sources
@@ -50,6 +51,7 @@ from localkv.tiers.upkeep import forget_on_disk
 if TYPE_CHECKING:
     from localkv.answer import Answer
     from localkv.chat.tokens import Rendered
+    from localkv.engine.copier import Mark
     from localkv.opened import Opened
 
 Emit = Callable[[AnyReply], None]
@@ -57,6 +59,9 @@ Report = Callable[[Phase, int, int, str, float], None]
 
 CHECKPOINT_EVERY = 8
 """Blocks of prefill between two checkpoints of a model that can resume only at checkpoints."""
+
+AHEAD = 2
+"""Records on their way into the slot while the next one is being asked for."""
 
 FORGET_SECONDS = 30.0
 """How long forgetting waits for a save that is under way."""
@@ -138,7 +143,7 @@ class Runtime:
             tries -= 1
             if bad.reason == Reason.NO_ROOM:
                 question = without_room(question, plan, bad.name)
-            plan = self._plan(answer.opened, question) if tries else _from_the_start(question, Reason.READ_ERROR)
+            plan = self._plan(answer.opened, question) if tries else from_the_start(question, Reason.READ_ERROR)
             answer.turn.saw(plan)
         self._owner, self.tally.slot_head = request.conversation, ""
         self._mixed = (plan.live and self._mixed) or plan.mixes(answer.opened.ground)
@@ -147,25 +152,32 @@ class Runtime:
 
     def _plan(self, opened: "Opened", question: Question) -> Plan:
         if opened.keeper is None or opened.admission is None:
-            return _from_the_start(question, Reason.UNCACHED_KIND)
+            return from_the_start(question, Reason.UNCACHED_KIND)
         opened.admission.settle()  # the names of what the slot holds
         return opened.keeper.plan(question, SlotView(opened.live.ids, opened.live.names, self._owner, self._mixed))
 
     def _bring(self, answer: "Answer", plan: Plan, ids: Sequence[int], emit: Emit) -> BadRecord | None:
         """Carry `plan`, which is for `ids`, out; the record of it that turned out bad, if one did."""
-        live, keeper = answer.opened.live, answer.opened.keeper
+        live, keeper, admission = answer.opened.live, answer.opened.keeper, answer.opened.admission
         if plan.live:
             return None
-        if keeper is None or not plan.resume_at:
+        if keeper is None or admission is None:
             live.reset()
             return None
-        done, total = 0, sum(piece.n_bytes for piece in plan.to_bring)
+        if not plan.resume_at:
+            admission.park()
+            live.reset()
+            return None
+        done, total, landing = 0, sum(piece.n_bytes for piece in plan.to_bring), deque["Mark"]()
         try:
             with keeper.hold(plan):
+                admission.park()
                 live.leave(plan.slot_tokens)
-                for piece, payload in keeper.bring(plan):
-                    live.load(piece.kind, piece.start, piece.end, payload)
+                for piece, payload in keeper.bring(plan, AHEAD):
+                    landing.append(live.load(piece.kind, piece.start, piece.end, payload))
                     done += piece.n_bytes
+                    while len(landing) > (AHEAD if done < total else 0):
+                        landing.popleft().wait()  # only then the memory it came from may be used for something else
                     self._say(answer, "restoring", done, total, emit)
         except BadRecord as bad:
             self._events.emit("plan.again", record=bad.name[:12], reason=bad.reason)
@@ -178,6 +190,8 @@ class Runtime:
 
     def _rebuild(self, answer: "Answer", ids: Sequence[int]) -> None:
         """After a forward that tore the state after `ids`: what records have of it is in the slot again."""
+        if answer.opened.admission is not None:
+            answer.opened.admission.settle()  # whole blocks are sound: the forward wrote behind them
         answer.opened.live.reset()
         if ids:
             plan = self._plan(answer.opened, Question(answer.request.conversation, ids, answer.request.head))
@@ -384,11 +398,3 @@ def _admit(opened: "Opened", checkpoint_every: int = 0) -> None:
     """Send what has become full on its way."""
     if opened.admission is not None:
         opened.admission.full_blocks(checkpoint_every)
-
-
-def _from_the_start(question: Question, reason: Reason) -> Plan:
-    """A plan that brings nothing; what the conversation's own history covered is lost for `reason`."""
-    n, covered = len(question.ids), question.head.tokens if question.head else 0
-    lost = ((str(reason), min(covered, n)),) if covered else ()
-    exact = not lost and reason is Reason.UNCACHED_KIND
-    return Plan(n, 0, exact=exact, because="" if exact else f"nothing could be restored: {reason}", lost=lost)

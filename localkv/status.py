@@ -37,7 +37,7 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         slot_bytes=opened.live.used_bytes if opened else 0,
         slot_tokens=opened.live.position if opened else 0,
         context_tokens=opened.context_tokens if opened else 0,
-        vram=TierUse(),
+        vram=counts.vram if counts else TierUse(),
         ram=counts.ram if counts else TierUse(),
         ssd=counts.ssd if counts else TierUse(),
         fallback_tokens=dict(tally.fallback_tokens),

@@ -169,8 +169,8 @@ class Turn:
 
 
 def learned(rates: Rates, numbers: Numbers) -> Rates:
-    """`rates` after a turn: what was computed counts, and what was copied if nothing had to be read for it."""
-    if not numbers.restored.ssd:
+    """`rates` after a turn: what was computed counts, and what was copied if all of it came from RAM."""
+    if not (numbers.restored.ssd or numbers.restored.vram):
         rates = rates.with_copy(numbers.restored_bytes, numbers.restore_seconds)
     return rates.with_prefill(numbers.prefilled_tokens, numbers.prefill_seconds)
 
@@ -183,7 +183,7 @@ def sources(plan: Plan, from_ssd: Collection[str] = ()) -> Source:
     for piece in plan.pieces:
         came_with = _came_with(piece, plan.pieces)
         tokens["ssd" if came_with.name in from_ssd else came_with.tier] += piece.end - piece.start
-    return Source(slot=tokens["slot"], ram=tokens["ram"], ssd=tokens["ssd"])
+    return Source(slot=tokens["slot"], vram=tokens["vram"], ram=tokens["ram"], ssd=tokens["ssd"])
 
 
 def _came_with(piece: Piece, pieces: Iterable[Piece]) -> Piece:

@@ -123,7 +123,11 @@ def _tier(use: TierUse) -> str:
 
 
 def _holes(use: TierUse) -> str:
-    return f", {format_bytes(use.hole_bytes)} of holes" if use.hole_bytes else ""
+    """How the memory of a tier with fixed places is divided."""
+    if not use.places:
+        return f", {format_bytes(use.hole_bytes)} of holes" if use.hole_bytes else ""
+    bound = f", of them {format_bytes(use.bound_bytes)} for one size alone" if use.bound_bytes else ""
+    return f", {format_count(use.places)} places, {format_bytes(use.hole_bytes)} of holes{bound}"
 
 
 def _moved(way: str, count: int, n_bytes: int, ms: Spread) -> str:

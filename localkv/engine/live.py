@@ -155,12 +155,12 @@ class Live:
         # without bytes there is nothing to share
         return (torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)), False
 
-    def adopt(self, ids: Sequence[int], names: Sequence[str], end: str = "") -> None:
-        """The state after `ids` is in the slot now, all of it copied in or there from before; `end` is its checkpoint's name."""
+    def adopt(self, ids: Sequence[int], names: Sequence[str]) -> None:
+        """The state after `ids` is in the slot now, all of it copied in or there from before."""
         assert self.layout is not None
         if self.layout.only_full:
             self.workspace.move_to(len(ids))
-        self.ids, self.names, self.end, self.torn = list(ids), list(names), end, False
+        self.ids, self.names, self.end, self.torn = list(ids), list(names), "", False
 
     def rewind(self, position: int) -> None:
         """Drop the tokens after `position`. Only where full attention is all there is: nothing but lengths changes."""

@@ -6,6 +6,7 @@ Torch-free; changes nothing. Thread: the control thread, on which the parts live
 from dataclasses import dataclass
 
 from localkv.figures import Preloads, TierUse, Written
+from localkv.placement.berths import Berths
 from localkv.placement.fetch import Fetch
 from localkv.placement.index import Index, Saving
 from localkv.placement.jobs import SsdLimits
@@ -20,6 +21,7 @@ from localkv.tiers.host import HostPool
 class Counts:
     """All numbers of placement, as of one moment."""
 
+    vram: TierUse
     ram: TierUse
     ssd: TierUse
     unsaved: int
@@ -43,6 +45,7 @@ class Parts:
 
     index: Index
     pool: HostPool
+    berths: Berths
     judge: Judge
     fetch: Fetch
     room: Room
@@ -54,6 +57,7 @@ class Parts:
         """The numbers now."""
         index, saver = self.index, self.saver
         return Counts(
+            vram=self._vram(),
             ram=self._ram(),
             ssd=self._ssd(),
             unsaved=len(index.unsaved),
@@ -66,10 +70,22 @@ class Parts:
             pinned_bytes=self.pool.pinned_bytes,
         )
 
+    def _vram(self) -> TierUse:
+        berths = self.berths
+        berths.sweep()
+        pool, came, left = berths.pool, berths.came, berths.left
+        return TierUse(
+            used_bytes=pool.used_bytes, limit_bytes=pool.limit_bytes, committed_bytes=pool.committed_bytes,
+            places=pool.n_places, bound_bytes=pool.bound_bytes, records=len(self.index.in_vram), held=berths.n_held,
+            swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
+            swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(),
+        )  # fmt: skip
+
     def _ram(self) -> TierUse:
         index, pool, came, left = self.index, self.pool, self.fetch.arrived, self.room.left
         return TierUse(
             used_bytes=pool.used_bytes, limit_bytes=pool.limit_bytes, committed_bytes=pool.committed_bytes,
+            places=pool.n_places, bound_bytes=pool.bound_bytes,
             records=len(index.in_ram), held=sum(1 for entry in index.in_ram.values() if entry.holds or entry.pins),
             swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
             swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(),

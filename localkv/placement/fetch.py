@@ -22,7 +22,10 @@ from localkv.tiers.disk import Store
 from localkv.tiers.host import Place
 from localkv.tiers.transfer import Lane, Outcome, Ticket, Transfers
 
-Arrival = tuple[Piece, "Future[memoryview]"]
+Payload = memoryview | range
+"""Where the bytes of a record are: in host memory, or which bytes of the pool on the device."""
+
+Arrival = tuple[Piece, "Future[Payload]"]
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +52,7 @@ class _Reading:
 
     entry: Entry
     place: Place
-    waiters: list[tuple[Errand, Piece, "Future[memoryview]"]]
+    waiters: list[tuple[Errand, Piece, "Future[Payload]"]]
     landed: Callable[[], None] | None = None
     """It was begun before anybody asked for it; this is called when it is over, however it ended."""
 
@@ -107,10 +110,13 @@ class Fetch:
             self._admit(errand, *errand.arrivals[errand.admitted])
         errand.is_advancing = False
 
-    def _admit(self, errand: Errand, piece: Piece, arrival: "Future[memoryview]") -> None:
+    def _admit(self, errand: Errand, piece: Piece, arrival: "Future[Payload]") -> None:
         entry = self._index.entries.get(piece.name)
         if entry is None:
             self._fail(errand, arrival, BadRecord(piece.name, Reason.EVICTED, "it left while it was waited for"))
+        elif piece.tier == "vram" and entry.berth is not None:
+            errand.admitted += 1
+            arrival.set_result(entry.berth.view(piece.n_bytes))  # it is held, so it stays
         elif entry.place is not None:
             errand.admitted += 1
             self._hand_over(errand, entry, piece, arrival)
@@ -120,19 +126,19 @@ class Fetch:
         else:
             self._ask_for_place(errand, piece, arrival)
 
-    def _fail(self, errand: Errand, arrival: "Future[memoryview]", error: BadRecord) -> None:
+    def _fail(self, errand: Errand, arrival: "Future[Payload]", error: BadRecord) -> None:
         """Nothing after a piece that can't come is of use."""
         errand.admitted = len(errand.arrivals)
         arrival.set_exception(error)
 
-    def _hand_over(self, errand: Errand, entry: Entry, piece: Piece, arrival: "Future[memoryview]") -> None:
+    def _hand_over(self, errand: Errand, entry: Entry, piece: Piece, arrival: "Future[Payload]") -> None:
         assert entry.place is not None
         if not errand.over and piece.name not in errand.pinned:
             entry.pins += 1
             errand.pinned[piece.name] = entry
         arrival.set_result(entry.place.view(piece.n_bytes))
 
-    def _ask_for_place(self, errand: Errand, piece: Piece, arrival: "Future[memoryview]") -> None:
+    def _ask_for_place(self, errand: Errand, piece: Piece, arrival: "Future[Payload]") -> None:
         errand.reads = True
 
         def give(place: Place | None) -> None:

@@ -4,7 +4,8 @@ Torch-free. Knows names, places and rows; moves nothing. Thread: the control thr
 Places and how an entry stands to the SSD change through the Index alone, so that what is in RAM, what is unsaved, and how much is
 on SSD is known without looking at all entries: 100,000 of them are ordinary.
 
-Invariants (`check`): an entry is in RAM or on SSD or both; a pinned entry has a place; every lookup finds its entries.
+Invariants (`check`): an entry is in RAM or on SSD or both, and only then it may have a berth on the device, too; a pinned entry
+has a place; every lookup finds its entries.
 """
 
 import gc
@@ -16,11 +17,12 @@ from typing import Literal
 from localkv.errors import StoreError
 from localkv.kv.record import RecordKind
 from localkv.placement.warmth import Warmth, stored
+from localkv.tiers import device
 from localkv.tiers.catalogue import MAX_TOMBSTONES, Row
 from localkv.tiers.disk import Store
 from localkv.tiers.host import Place
 
-HomeTier = Literal["ram", "ssd"]
+HomeTier = Literal["vram", "ram", "ssd"]
 
 
 class Saving(StrEnum):
@@ -58,6 +60,8 @@ class Entry:
     """Token ids, known for records of this process; rows from SSD do not carry them."""
     saving: Saving
     place: Place | None = None
+    berth: device.Place | None = None
+    """Its place on the device, beside RAM or SSD."""
     pins: int = 0
     """Users of its place right now: it is copied from, or saved."""
     holds: int = 0
@@ -77,7 +81,8 @@ class Entry:
 
     @property
     def tier(self) -> HomeTier:
-        return "ram" if self.place is not None else "ssd"
+        """The nearest tier that has its bytes."""
+        return "vram" if self.berth is not None else "ram" if self.place is not None else "ssd"
 
     @property
     def used(self) -> float:
@@ -103,6 +108,9 @@ class Index:
     root: str
     entries: dict[str, Entry] = field(default_factory=dict)
     in_ram: dict[str, Entry] = field(default_factory=dict)
+    in_vram: dict[str, Entry] = field(default_factory=dict)
+    stranded: list[tuple[Entry, device.Place]] = field(default_factory=list)
+    """Berths of records that are gone, to be given back."""
     unsaved: dict[str, Entry] = field(default_factory=dict)
     saved_records: int = 0
     saved_bytes: int = 0
@@ -164,6 +172,8 @@ class Index:
             if not names:
                 del self._checkpoints[entry.row.parent]
         self.in_ram.pop(name, None)
+        if entry.berth is not None:
+            self.stranded.append((entry, self.unmoor(entry)))
         self._count(entry, -1)
         self.tombstones[name] = reason
         self.ghosts[name] = entry.warmth(entry.row.used)
@@ -207,6 +217,19 @@ class Index:
         place, entry.place, entry.is_early = entry.place, None, False
         del self.in_ram[entry.row.name]
         return place
+
+    def moor(self, entry: Entry, berth: device.Place) -> None:
+        """Its bytes are on the device, too."""
+        assert entry.berth is None, "a record has one berth"
+        entry.berth = berth
+        self.in_vram[entry.row.name] = entry
+
+    def unmoor(self, entry: Entry) -> device.Place:
+        """Its bytes on the device are given up; returns the place."""
+        assert entry.berth is not None, "only what is on the device can leave it"
+        berth, entry.berth = entry.berth, None
+        del self.in_vram[entry.row.name]
+        return berth
 
     def mark(self, entry: Entry, saving: Saving, row: Row | None = None) -> None:
         """How it stands to the SSD now; `row` is that of the file that was written."""
@@ -261,6 +284,8 @@ class Index:
         assert len(self._by_lookup) + sum(map(len, self._twins.values())) == len(entries), "lookups name records that are gone"
         assert list(self.in_ram.values()) == [self.entries[name] for name in self.in_ram], "RAM holds what is gone"
         assert set(self.in_ram) == {entry.row.name for entry in entries if entry.place is not None}
+        assert set(self.in_vram) == {entry.row.name for entry in entries if entry.berth is not None}
+        assert all(self.entries.get(name) is entry for name, entry in self.in_vram.items()), "the device holds what is gone"
         assert set(self.unsaved) == {entry.row.name for entry in entries if entry.saving is Saving.UNSAVED}
         saved = [entry.row.file_bytes for entry in entries if entry.saving is Saving.SAVED]
         assert (self.saved_records, self.saved_bytes) == (len(saved), sum(saved)), "the count of what is saved is wrong"

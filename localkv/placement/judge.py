@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from localkv.kv.layout import Layout
 from localkv.placement.index import Entry, Saving
-from localkv.placement.policy import FRESH_SECONDS, Order, Policy, Rank, Resident, saved_by_ram, saved_by_ssd
+from localkv.placement.policy import FRESH_SECONDS, Order, Policy, Rank, Resident, saved_by_ram, saved_by_ssd, saved_by_vram
 from localkv.placement.rates import Rates
 from localkv.placement.warmth import Habit, Warmth, first_use, used_again
 from localkv.tiers.catalogue import Cold
@@ -61,6 +61,11 @@ class Judge:
         held = entry.holds > 0 or entry.pins > 0 or entry.saving is Saving.UNSAVED
         worth = saved_by_ram(entry.row, self.layout, self.rates, on_ssd=saved)
         return self._resident(entry, now, len(place.memory), worth, held=held)
+
+    def in_vram(self, entry: Entry, n_bytes: int, now: float) -> Resident:
+        """As a resident of the device, in a place of `n_bytes`."""
+        worth = saved_by_vram(self.rates, in_ram=entry.place is not None)
+        return self._resident(entry, now, n_bytes, worth, held=entry.holds > 0)
 
     def newcomer(self, entry: Entry, now: float, *, pointed_at: bool) -> Order:
         """What a record on SSD that comes into RAM is compared by; `pointed_at`: as if it were used now."""

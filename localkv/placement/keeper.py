@@ -9,18 +9,19 @@ bad while it is brought is struck out (row, file, index) before the error reache
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from localkv.errors import BadRecord, LocalKVError, StoreError
 from localkv.events import EventLog, Reason
 from localkv.kv.record import Head, Record, RecordKind, root_name
 from localkv.messages import TokenLog
+from localkv.placement.berths import Berths
 from localkv.placement.counts import Counts, Parts
-from localkv.placement.fetch import Errand, Fetch
+from localkv.placement.fetch import Errand, Fetch, Payload
 from localkv.placement.index import Entry, Saving, open_index
 from localkv.placement.jobs import SsdLimits
 from localkv.placement.judge import Judge
@@ -29,9 +30,10 @@ from localkv.placement.plan import Ground, Piece, Plan, Question, SlotView, make
 from localkv.placement.policy import Policy
 from localkv.placement.preload import Preload
 from localkv.placement.rates import Forecast, Rates, predict, predict_resume
-from localkv.placement.room import Room
+from localkv.placement.room import Reservation, Room
 from localkv.placement.saver import Saver
 from localkv.tiers.catalogue import row_of
+from localkv.tiers.device import DevicePool
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool, Place
 from localkv.tiers.lineage import Lineage, no_longer_needed
@@ -42,28 +44,12 @@ CLEAR_UP_SECONDS = 5.0
 """So long after the start, or at a flush, what an earlier engine left half written is deleted."""
 
 
-@dataclass(slots=True)
-class Reservation:
-    """A place to fill. Without `commit` it is given back."""
-
-    view: memoryview | None
-    """None: the pool has no room; the record is not kept."""
-    _commit: Callable[[Record, str, bool], None]
-
-    def commit(self, record: Record, replaces: str = "", *, spare: bool = False) -> None:
-        """The view now holds `record`'s payload.
-
-        `replaces` names the checkpoint that it makes superfluous on SSD; a `spare` record is not worth a write itself.
-        """
-        self._commit(record, replaces, spare)
-
-
 class Keeper:
     """Placement of the records of one identity."""
 
     def __init__(
         self, ground: Ground, pool: HostPool, store: Store | None, transfers: Transfers, limits: SsdLimits, events: EventLog,
-        policy: Policy | None = None,
+        policy: Policy | None = None, vram: DevicePool | None = None,
     ) -> None:  # fmt: skip
         self.ground = ground
         self._pool = pool
@@ -79,6 +65,7 @@ class Keeper:
         """The turn under way is a private conversation's. Engine thread."""
         self.saver = Saver(store, self._index, judge, transfers, limits, events, box.tell, box.tell_later)
         self.room = Room(pool, self._index, judge, events, self._save_now, lambda: self.saver.refusal)
+        self.berths = Berths(vram or DevicePool(0, 0, 0), self._index, judge, events, box)
         self._fetch = Fetch(self._index, self.room, store, transfers, events, box.tell, self._strike)
         self._preload = Preload(self._index, self.room, self._fetch, judge, events)
         self.room.reads_under_way = lambda: self._fetch.is_reading
@@ -143,17 +130,20 @@ class Keeper:
             self._private = False
             self._box.tell(lambda: self._set_quiet(False))
 
-    def bring(self, plan: Plan) -> Iterator[tuple[Piece, memoryview]]:
-        """Every piece to bring with its verified payload, in order. The view is valid until the next is asked for.
+    def bring(self, plan: Plan, ahead: int = 0) -> Iterator[tuple[Piece, Payload]]:
+        """Every piece to bring with its verified payload, in order.
 
+        Host memory is valid until `ahead` pieces more and then the next are asked for, and no longer than until the last has been
+        used: when there is nothing more to ask for, all of it is given back. Bytes on the device are valid while the plan is held.
         Raises BadRecord for a piece that can't be used; it is struck out by then.
         """
-        errand = self._box.ask(lambda: self._fetch.begin(plan.to_bring))
+        errand, lent = self._box.ask(lambda: self._fetch.begin(plan.to_bring)), deque[str]()
         try:
             for piece, arrival in errand.arrivals:
                 yield piece, arrival.result()
-                if errand.reads:
-                    self._box.tell(partial(self._fetch.unpin, errand, piece.name))
+                lent.append(piece.name)
+                if errand.reads and len(lent) > ahead:
+                    self._box.tell(partial(self._fetch.unpin, errand, lent.popleft()))
         finally:
             self._box.tell(lambda: self._finish(errand))
 
@@ -244,13 +234,15 @@ class Keeper:
 
     def counts(self) -> Counts:
         """Numbers for the panel, as of now."""
-        parts = Parts(self._index, self._pool, self._judge, self._fetch, self.room, self.saver, self._preload, self._limits)
+        index, judge, preload = self._index, self._judge, self._preload
+        parts = Parts(index, self._pool, self.berths, judge, self._fetch, self.room, self.saver, preload, self._limits)
         return self._box.ask(parts.count)
 
     def check(self) -> None:
         """Assert the invariants of index and pool."""
         self._box.ask(self._index.check)
         self._pool.check()
+        self._box.ask(self.berths.check)
 
     # ---- the control thread's side ----
 

@@ -5,8 +5,8 @@ from typing import Literal
 
 from localkv.events import EventLog
 
-Where = Literal["vram", "ram", "ssd", ""]
-"""A tier; "" is nowhere: computed, or gone."""
+Where = Literal["slot", "vram", "ram", "ssd", ""]
+"""A tier, or the slot; "" is nowhere: computed, or gone."""
 
 
 @dataclass(frozen=True, slots=True)

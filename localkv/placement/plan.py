@@ -23,7 +23,7 @@ from localkv.kv.layout import Layout
 from localkv.kv.record import Head, RecordKind, empty_block, lookup_key, pack_ids, root_name
 from localkv.placement.index import Candidate
 
-PieceTier = Literal["slot", "ram", "ssd", "none"]
+PieceTier = Literal["slot", "vram", "ram", "ssd", "none"]
 
 
 class Chains(Protocol):
@@ -116,7 +116,7 @@ class Plan:
     @property
     def to_bring(self) -> tuple[Piece, ...]:
         """The pieces whose bytes must be copied into the slot."""
-        return tuple(piece for piece in self.pieces if piece.tier in ("ram", "ssd"))
+        return tuple(piece for piece in self.pieces if piece.tier in ("vram", "ram", "ssd"))
 
 
 def make_plan(question: Question, slot: SlotView, chains: Chains, ground: Ground) -> Plan:
@@ -378,3 +378,11 @@ def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
         if a[i] != b[i]:
             return i
     return n
+
+
+def from_the_start(question: Question, reason: Reason) -> Plan:
+    """A plan that brings nothing; what the conversation's own history covered is lost for `reason`."""
+    n, covered = len(question.ids), question.head.tokens if question.head else 0
+    lost = ((str(reason), min(covered, n)),) if covered else ()
+    exact = not lost and reason is Reason.UNCACHED_KIND
+    return Plan(n, 0, exact=exact, because="" if exact else f"nothing could be restored: {reason}", lost=lost)

@@ -151,6 +151,27 @@ def saved_by_ram(row: Row, layout: Layout, rates: Rates, *, on_ssd: bool) -> flo
     return _recompute_seconds_per_byte(row, layout, rates) - 1 / rates.copy
 
 
+def saved_by_vram(rates: Rates, *, in_ram: bool) -> float:
+    """Seconds per byte that a record's place on the device saves: the bus, or the SSD and then the bus, which overlap."""
+    return 1 / rates.copy if in_ram else max(1 / rates.read, 1 / rates.copy)
+
+
+def whole_arena(
+    order: Sequence[Resident], arena_of: Callable[[Resident], int], n_used: Callable[[int], int]
+) -> list[Resident]:
+    """All residents of the arena that can be emptied at the least loss, by those in `order` alone: it then serves the other class.
+
+    `arena_of` is negative for a place without bytes; `n_used` counts the used places of an arena.
+    """
+    by_arena: dict[int, list[Resident]] = {}
+    for resident in order:
+        if (arena := arena_of(resident)) >= 0:
+            by_arena.setdefault(arena, []).append(resident)
+    whole = [residents for arena, residents in by_arena.items() if len(residents) == n_used(arena)]
+    rank = {resident.key: i for i, resident in enumerate(order)}
+    return min(whole, key=lambda residents: rank[residents[-1].key], default=[])
+
+
 def saved_by_ssd(row: Row, layout: Layout, rates: Rates) -> float:
     """Seconds per byte that a record's file saves: computing it again, less reading it."""
     return _recompute_seconds_per_byte(row, layout, rates) - 1 / rates.read

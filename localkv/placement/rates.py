@@ -82,10 +82,10 @@ class Forecast:
 def predict(plan: Plan, rates: Rates) -> Forecast:
     """What carrying out `plan` and computing the rest of the prompt will take."""
     from_ssd = sum(piece.n_bytes for piece in plan.pieces if piece.tier == "ssd")
-    moved = sum(piece.n_bytes for piece in plan.to_bring)
-    return _forecast(
-        from_ssd, moved, plan.prompt_tokens - plan.resume_at, plan.prompt_tokens, rates, _farthest(from_ssd, moved)
-    )
+    in_vram = any(piece.tier == "vram" for piece in plan.pieces)
+    moved = sum(piece.n_bytes for piece in plan.to_bring if piece.tier != "vram")
+    farthest = _farthest(from_ssd, moved, in_vram=in_vram)
+    return _forecast(from_ssd, moved, plan.prompt_tokens - plan.resume_at, plan.prompt_tokens, rates, farthest)
 
 
 def predict_resume(head: Head, chains: Chains, ground: Ground, rates: Rates) -> Forecast:
@@ -93,7 +93,7 @@ def predict_resume(head: Head, chains: Chains, ground: Ground, rates: Rates) -> 
 
     A chain with a hole counts as lost: what lies before the hole can't be told from here.
     """
-    from_ssd = moved = 0
+    from_ssd = moved = in_vram = 0
     name, size = head.name, ground.layout.block_tokens
     edge = head.tokens
     while edge > 0:
@@ -101,14 +101,15 @@ def predict_resume(head: Head, chains: Chains, ground: Ground, rates: Rates) -> 
         if record is None or head.identity != ground.identity:
             return _forecast(0, 0, head.tokens, head.tokens, rates, "none")
         from_ssd += record.n_bytes if record.tier == "ssd" else 0
-        moved += record.n_bytes
+        moved += record.n_bytes if record.tier != "vram" else 0
+        in_vram += record.n_bytes if record.tier == "vram" else 0
         edge = edge - edge % size if record.kind == "checkpoint" else edge - size
         edge, name = (edge if ground.layout.block_bytes else 0), record.parent
-    return _forecast(from_ssd, moved, 0, head.tokens, rates, _farthest(from_ssd, moved))
+    return _forecast(from_ssd, moved, 0, head.tokens, rates, _farthest(from_ssd, moved, in_vram=in_vram > 0))
 
 
-def _farthest(from_ssd: int, moved: int) -> Origin:
-    return "ssd" if from_ssd else "ram" if moved else "slot"
+def _farthest(from_ssd: int, moved: int, *, in_vram: bool) -> Origin:
+    return "ssd" if from_ssd else "ram" if moved else "vram" if in_vram else "slot"
 
 
 def _forecast(from_ssd: int, moved: int, rest_tokens: int, all_tokens: int, rates: Rates, farthest: Origin) -> Forecast:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from localkv.events import EventLog, Reason
 from localkv.flows import Flow
-from localkv.kv.record import RecordKind
+from localkv.kv.record import Record, RecordKind
 from localkv.placement.index import Entry, Index, Saving
 from localkv.placement.judge import Judge
 from localkv.placement.moves import Move
-from localkv.placement.policy import Resident, eviction_order, victims, with_all_that_need_it
+from localkv.placement.policy import Resident, eviction_order, victims, whole_arena, with_all_that_need_it
 from localkv.tiers.host import HostPool, Place
 
 Give = Callable[[Place | None], None]
@@ -33,6 +33,22 @@ class Wish:
     n_bytes: int
     give: Give
     dropped: bool = False
+
+
+@dataclass(slots=True)
+class Reservation:
+    """A place to fill. Without `commit` it is given back."""
+
+    view: memoryview | None
+    """None: the pool has no room; the record is not kept."""
+    _commit: Callable[[Record, str, bool], None]
+
+    def commit(self, record: Record, replaces: str = "", *, spare: bool = False) -> None:
+        """The view now holds `record`'s payload.
+
+        `replaces` names the checkpoint that it makes superfluous on SSD; a `spare` record is not worth a write itself.
+        """
+        self._commit(record, replaces, spare)
 
 
 class Room:
@@ -177,14 +193,12 @@ class Room:
 
     def _arena_of(self, order: list[Resident]) -> list[Resident]:
         """The residents of the arena that can be emptied at the least loss: it then serves the other size class."""
-        by_arena: dict[int, list[Resident]] = {}
-        for resident in order:
-            entry = self._entry(resident)
-            if entry.place is not None and entry.place.arena >= 0 and self._may_leave(entry):
-                by_arena.setdefault(entry.place.arena, []).append(resident)
-        whole = [residents for arena, residents in by_arena.items() if len(residents) == self._pool.n_used(arena)]
-        rank = {resident.key: i for i, resident in enumerate(order)}
-        return min(whole, key=lambda residents: rank[residents[-1].key], default=[])
+        leaving = [resident for resident in order if self._may_leave(self._entry(resident))]
+        return whole_arena(leaving, self._arena_number, self._pool.n_used)
+
+    def _arena_number(self, resident: Resident) -> int:
+        place = self._entry(resident).place
+        return -1 if place is None else place.arena
 
     def _let_go(self, residents: list[Resident], reason: str) -> int:
         gone = [entry for resident in residents if self._may_leave(entry := self._entry(resident))]

@@ -69,10 +69,11 @@ class Talk(msgspec.Struct, frozen=True):
 class Player:
     """A runtime with one model open, whose logits can be seen."""
 
-    def __init__(self, home: Home, section: ModelSection) -> None:
+    def __init__(self, home: Home, section: ModelSection, config: Config = CONFIG) -> None:
         self.section = section
         self.home = home
-        self.runtime = Runtime(home, CONFIG, EventLog(None), "matrix")
+        self.events = EventLog(None, keep=10_000)
+        self.runtime = Runtime(home, config, self.events, "matrix")
         self.runtime.prepare(section, lambda *_: None)
         self._seen: list[torch.Tensor] = []
         self.opened.loaded.model.register_forward_hook(self._see)
@@ -140,9 +141,9 @@ class Player:
 
 
 @contextmanager
-def playing(home: Home, section: ModelSection) -> Iterator[Player]:
+def playing(home: Home, section: ModelSection, config: Config = CONFIG) -> Iterator[Player]:
     """A Player; closed at the end."""
-    player = Player(home, section)
+    player = Player(home, section, config)
     try:
         yield player
     finally:
