@@ -114,6 +114,8 @@ class ChatSection(Section, frozen=True):
     """Show the cache panel when there is room."""
     mouse: bool = True
     """The chat hears the mouse. false: the terminal selects text itself, and all is done with keys."""
+    bell: bool = False
+    """Ring the terminal's bell when an answer is done that is not on screen, or while another window has the focus."""
 
 
 class Config(Section, frozen=True):

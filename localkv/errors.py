@@ -22,6 +22,7 @@
     ├── UnusableFile           a file that cannot be attached to a message; carries its path
     ├── TemplateError          the chat template refuses these messages
     ├── ContextFull            carries prompt tokens and the limit
+    ├── ClipboardRefused       a program did not take what was to be copied
     ├── Cancelled              the person stopped it
     ├── OutOfMemory            a forward found no memory, after all that can be given back was
     └── EngineError            the engine process
@@ -160,6 +161,10 @@ class OutOfMemory(LocalKVError):
         )
         self.n_tokens = n_tokens
         self.position = position
+
+
+class ClipboardRefused(LocalKVError):
+    """A program of this machine did not take what was to be copied."""
 
 
 class Cancelled(LocalKVError):

@@ -35,6 +35,8 @@ class Terminal:
         self.marks_pastes = False
         """Whether the program has asked for pastes with marks around them: the first thing that the chat writes."""
         self._pending = b""
+        self.sent_back = b""
+        """All that the program wrote."""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         terminal = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": str(rows)}
@@ -94,7 +96,9 @@ class Terminal:
         if not ready:
             return
         try:
-            data = self._pending + os.read(self._master, 1 << 16)
+            fresh = os.read(self._master, 1 << 16)
+            self.sent_back += fresh
+            data = self._pending + fresh
         except OSError:
             return  # the program has closed its end
         self.marks_pastes |= b"\x1b[?2004h" in data

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from localkv.commands.order import place_of
 from localkv.commands.output import ProgressLine, shown_on
 from localkv.config import Config
 from localkv.paths import Home, resource_dir
+from localkv.tui.clipboard import find_tool
 from localkv.tui.desk import Desk
 from localkv.tui.glyphs import Glyphs, choose_glyphs
 from localkv.tui.layout import CSS
@@ -86,6 +88,7 @@ class LocalKVApp(App[None], inherit_bindings=False):
             desk, chat, client, palette(theme), glyphs or choose_glyphs(os.environ, sys.stdout.encoding or ""), ticks,
             panel=config.chat.panel, keymap=keymap,
         )  # fmt: skip
+        self.chat_screen.bell = config.chat.bell
 
     def get_default_screen(self) -> ChatScreen:
         """The chat: no other screen is made before it."""
@@ -98,6 +101,7 @@ class LocalKVApp(App[None], inherit_bindings=False):
         if self._typed.settings is not None and getattr(self._driver, "attrs_before", None):
             self._driver.attrs_before = self._typed.settings  # type: ignore[union-attr]  # what an editor finds meanwhile
         self.theme_changed_signal.subscribe(self, self._repaint)
+        self.app_resume_signal.subscribe(self, self._draw_again)
         for problem in self._problems:
             self.notify(problem, severity="warning", markup=False, timeout=15)
 
@@ -139,6 +143,11 @@ class LocalKVApp(App[None], inherit_bindings=False):
         with contextlib.suppress(RuntimeError):
             self.call_from_thread(self.notify, problem, severity="error", markup=False, timeout=30)
 
+    def _draw_again(self, app: object) -> None:
+        """The terminal was somebody else's meanwhile: nothing of what is believed to be on it is there."""
+        del app
+        self.refresh(layout=True)
+
     def _repaint(self, theme: object) -> None:
         del theme
         if self.theme in self._themes and self.chat_screen.is_mounted:
@@ -174,8 +183,13 @@ def run(
         if not (session or private or model):
             session = where_they_were(store)
         app = LocalKVApp(home, config, store, Turns(store, client), client, session=session, private=private, typed=typed)
+        app.chat_screen.copy_tool = find_tool(os.environ, sys.platform, shutil.which)
         backup = store.begin_daily_backup(app.tell)
         app.endings = ENDINGS if os.name != "nt" else ()
+        if os.name != "nt":
+            from localkv.tui.terminal import RestingDriver  # needs termios
+
+            app.driver_class = RestingDriver
         gc.freeze()  # a full collection, 16 ms for the 50,000 objects of libraries, no longer falls between two frames
         app.run(mouse=config.chat.mouse)
         client.close()

@@ -16,6 +16,7 @@ from textual.events import Key, MouseEvent, Paste
 from localkv.commands.keymap import Keymap, key_label
 from localkv.commands.keys import meaning
 from localkv.commands.output import print_lines
+from localkv.tui.terminal import understood
 
 BEGIN, END = "\x1b[?2004h\x1b[>1u", "\x1b[<u\x1b[?2004l"
 """Pastes in brackets and keys told apart, as the chat asks for."""
@@ -28,10 +29,10 @@ LEAVE = "ctrl+c"
 
 def run(keymap: Keymap) -> None:
     """Echo keys until ctrl+c was pressed twice."""
-    print_lines(["Press a key: what the terminal sends, its name, what it does. ctrl+c twice leaves.", *keymap.notes])
     terminal = sys.stdin.fileno()
     before = ""
     with _listening(terminal):
+        print_lines(["Press a key: what the terminal sends, its name, what it does. ctrl+c twice leaves.", *keymap.notes])
         while data := _read(terminal):
             names, lines = describe(data.decode("utf-8", "replace"), keymap)
             print_lines(lines)
@@ -43,7 +44,7 @@ def run(keymap: Keymap) -> None:
 def describe(sent: str, keymap: Keymap) -> tuple[list[str], list[str]]:
     """The names of the keys in `sent`, and lines that tell of them."""
     parser = XTermParser()
-    events = [*parser.feed(sent), *parser.feed("")]
+    events = [*parser.feed(understood(sent)), *parser.feed("")]
     names, lines = [], []
     shown = escaped(sent)
     for event in events:

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 
 from localkv.commands.actions import Action, Place
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
+from localkv.tui.clipboard import Tool
 from localkv.tui.completion import Completion
 from localkv.tui.composer import Composer
 from localkv.tui.glyphs import Glyphs
@@ -51,6 +52,8 @@ class Panes(Screen[None]):
         classes = ["-ascii"] * glyphs.ascii + ["panel-closed"] * (not panel)
         super().__init__(classes=" ".join(classes) or None)
         self.keymap = keymap
+        self.copy_tool: Tool | None = None
+        """What copies; None leaves it to the terminal."""
         self._palette = palette
         self.transcript = Transcript(palette, glyphs, id="transcript")
         self.sessions = Sessions(palette, clock, glyphs, id="sessions")
@@ -152,6 +155,10 @@ class Panes(Screen[None]):
         else:
             self.remove_class("side-open")
             self.toggle_class("panel-open")
+
+    def action_suspend(self) -> None:
+        """Hand the terminal back to the shell until the person returns."""
+        self.app.action_suspend_process()
 
     def action_latest(self) -> None:
         """Follow the newest text."""

@@ -13,6 +13,7 @@ from textual.widgets import Static
 from localkv.errors import LocalKVError
 from localkv.tui.acts import Acts
 from localkv.tui.clean import one_line
+from localkv.tui.clipboard import put
 from localkv.tui.entries import answer_text
 from localkv.tui.panes import Panes
 from localkv.tui.stage import Severity, Stage
@@ -50,8 +51,7 @@ class Reading(Panes):
         if not text:
             self.say(f"there is no {what} to copy")
             return
-        self.app.copy_to_clipboard(text)
-        self.say(f"{what}: {len(text):,} characters sent to the terminal's clipboard (OSC 52)")
+        put(self, self.copy_tool, text, what, self.say)
 
     def sign(self, text: str) -> None:
         """Put another sign before the composer."""

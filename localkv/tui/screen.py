@@ -57,12 +57,14 @@ class ChatScreen(Shelf, Writing):
             chat,
             client,
             Widgets(self.transcript, self.sessions, self.composer, self.queue, self.instruments),
-            Signals(self.say, self._begin_ticks, self.set_timer, self.call_after_refresh),
+            Signals(self.say, self._begin_ticks, self.set_timer, self.call_after_refresh, self.ring),
             palette,
             ticks,
             keymap,
         )
         self.acts = Acts(self.stage, self.transcript, self.composer, Reach(self.say, self.copy, self.open, self.sign))
+        self.bell = False
+        """Whether an answer that nobody watches rings."""
         self._ticking: Timer | None = None
 
     def on_mount(self) -> None:
@@ -93,6 +95,11 @@ class ChatScreen(Shelf, Writing):
         """Paint in another palette."""
         super().restyle(palette)
         self.stage.restyle(palette)
+
+    def ring(self, conversation: str) -> None:
+        """An answer is over: ring if nobody sees it and the person wants that."""
+        if self.bell and (conversation != self.desk.key or not self.app.app_focus):
+            self.app.bell()
 
     def _tick(self) -> None:
         if not self.stage.tick() and self._ticking is not None:

@@ -63,6 +63,8 @@ class Signals:
     wake: Callable[[], None]
     later: Callable[[float, Callable[[], None]], Timer]
     soon: Callable[[Callable[[], None]], bool]
+    answered: Callable[[str], None]
+    """An answer in this conversation is over."""
 
 
 class Stage:
@@ -338,6 +340,7 @@ class Stage:
         if run.conversation != self.desk.key:
             self._unread.add(run.conversation)
         self._read_again(run.conversation)
+        self._signals.answered(run.conversation)
         self._show_badges()
         self.hints.look()
         if run.finished is not None and run.finished.state == "complete" and self.engine.state != "leaving":

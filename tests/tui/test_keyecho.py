@@ -20,6 +20,7 @@ from tests.terminal import Terminal
         ("\r", "enter", ["^M", "send", "open"]),
         ("\n", "ctrl+j", ["^J", "newline"]),
         ("\x1b[13;2u", "shift+enter", ["ESC [13;2u", "newline"]),
+        ("\x1b\r", "alt+enter", ["ESC ^M", "newline"]),
         ("\x1b[13;3u", "alt+enter", ["ESC [13;3u", "newline"]),
         ("\x1b[5;5~", "ctrl+pageup", ["session.previous"]),
         ("\x1bOP", "f1", ["ESC OP", "help"]),
