@@ -18,7 +18,7 @@ from localkv.commands.keys import meaning
 from localkv.commands.output import print_lines
 from localkv.tui.terminal import understood
 
-BEGIN, END = "\x1b[?2004h\x1b[>1u", "\x1b[<u\x1b[?2004l"
+BEGIN, END = "\x1b[?2004h\x1b[>25u", "\x1b[<u\x1b[?2004l"
 """Pastes in brackets and keys told apart, as the chat asks for."""
 
 _REST_SECONDS = 0.05

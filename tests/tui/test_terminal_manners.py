@@ -67,11 +67,10 @@ def test_suspending_gives_the_terminal_back_and_returning_finds_the_chat(home, e
         face = psutil.Process(terminal.process.pid)
         terminal.send("\x1a")
         deadline = time.monotonic() + 60
-        while face.status() != psutil.STATUS_STOPPED:
+        while face.status() != psutil.STATUS_STOPPED or b"\x1b[?1049l" not in terminal.sent_back:
             assert time.monotonic() < deadline, "it goes on"
             terminal._read(0.05)
         assert termios.tcgetattr(terminal._master)[3] == cooked[3]
-        assert b"\x1b[?1049l" in terminal.sent_back
         terminal.screen.reset()
         terminal.process.send_signal(signal.SIGCONT)
         terminal.wait_for("half a thought")
@@ -82,7 +81,7 @@ def test_suspending_gives_the_terminal_back_and_returning_finds_the_chat(home, e
 
 
 def test_alt_enter_that_sends_is_prevented(home, engine):
-    """Terminals that know no better send Esc and Enter for it: that is a new line; Esc alone still is Esc."""
+    """Terminals that know no better send Esc and Enter for it: that is a new line."""
     with Terminal(CHAT, dict(os.environ)) as terminal:
         terminal.wait_for("Write a message")
         terminal.send("one")
@@ -92,8 +91,6 @@ def test_alt_enter_that_sends_is_prevented(home, engine):
         terminal.send("two")
         terminal.wait_for("  two")
         assert engine.requests == []
-        terminal.send("\x02")
-        terminal.send("\x1b")
         terminal.send("\x11")
         assert terminal.wait_for_end() == 0
 
