@@ -121,6 +121,7 @@ def budget_section(memory: MemorySection, home: Home) -> Section:
         "ram_pool": f"{format_bytes(ram_budget(memory.ram_pool))} ({memory.ram_pool})",
         "ssd_store": f"{format_bytes(ssd)} ({memory.ssd_store})",
         "ssd_free_floor": memory.ssd_free_floor,
+        "vram_pool": f"{memory.vram_pool} (of what the weights leave; none without a GPU)",
         "vram_margin": memory.vram_margin,
     }
 
