@@ -13,10 +13,11 @@ from collections.abc import Iterable
 import msgspec
 
 from localkv.chat import rows
-from localkv.chat.conversations import check_name, refuse_taken
+from localkv.chat.conversations import MAX_NAME, check_name, refuse_taken
 from localkv.chat.messages import MessageTable
-from localkv.chat.tree import Branch, Conversation, Message, title_from
-from localkv.errors import ConversationError
+from localkv.chat.tree import Branch, Conversation, Message, title_from, well_formed
+from localkv.chat.visible import visible
+from localkv.errors import ConversationError, UnknownConversation
 
 _BELOW = """
     WITH RECURSIVE below (seq, id, conversation) AS (
@@ -72,6 +73,26 @@ class ForkTable(MessageTable):
         with self._database.reading() as connection:
             known = rows.message(connection, message)
             return _shown_children(connection, known.conversation, known.parent)
+
+    def find_message(self, conversation: str, beginning: str) -> str:
+        """The id of the one message of a conversation whose id begins so. Raises UnknownConversation, ConversationError."""
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "SELECT id FROM messages WHERE conversation = ? AND substr(id, 1, ?) = ? LIMIT 2",
+                (conversation, len(beginning), well_formed(beginning)),
+            ).fetchall()
+        if not beginning or not found:
+            raise UnknownConversation(f'no message of this conversation has an id that begins with "{visible(beginning)}"')
+        if len(found) > 1:
+            raise ConversationError(f'several ids begin with "{visible(beginning)}"; write more of it')
+        return str(found[0][0])
+
+    def free_name(self, wanted: str) -> str:
+        """`wanted`, with a number if a conversation has that name already."""
+        wanted = wanted[:MAX_NAME].rstrip()
+        taken = {each.name for each in self.list(include_trashed=True)}
+        numbered = (f"{wanted[: MAX_NAME - len(str(n)) - 1]}-{n}" for n in range(2, len(taken) + 3))
+        return wanted if wanted not in taken else next(name for name in numbered if name not in taken)
 
     def branches(self, conversation: str) -> builtins.list[Branch]:
         """All paths from the start to an end, the one last written first; branches that were taken away are left out."""

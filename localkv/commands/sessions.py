@@ -1,4 +1,4 @@
-"""`localkv sessions list | show | rename | rm | empty-trash | restore`, and those of commands/put.py: saved conversations, for people and, with --json, for programs.
+"""`localkv sessions list | show | rename | rm | empty-trash | restore`, and those of commands/put.py and forking.py: saved conversations, for people and, with --json, for programs.
 
 Torch-free: reads and writes conversations.db; what is removed loses its cached state too, through the engine if one runs.
 Thread: main. Text of conversations reaches a terminal only through `visible`; JSON is pure ASCII, which loses nothing and
@@ -16,7 +16,7 @@ from localkv.chat.backups import list_backups
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
 from localkv.chat.visible import one_line, visible
-from localkv.commands import put
+from localkv.commands import forking, put
 from localkv.commands.order import ORDERS, Line, Order, Place, arranged, has_tags, place_of, titled
 from localkv.commands.setup import find_setup
 from localkv.commands.shelf import AsJson, Name, counted, explained, open_store, print_document
@@ -232,5 +232,5 @@ def _speaker(message: Message) -> str:
     return f"{_SPEAKERS[message.role]}:" if ending is None else f"{_SPEAKERS[message.role]} ({ending}):"
 
 
-for _name, _command in put.commands(describe).items():
+for _name, _command in (put.commands(describe) | forking.commands(describe)).items():
     app.command(_name)(_command)

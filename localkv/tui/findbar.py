@@ -15,14 +15,28 @@ from textual.widgets import Input, Static
 from localkv.tui.marks import Count
 
 
+class Words(Input):
+    """Where they are typed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,down", "go(1)", "next", key_display="enter"),
+        Binding("up,shift+enter", "go(-1)", "previous", key_display="up"),
+    ]
+
+    def __init__(self, go: Callable[[int], None]) -> None:
+        super().__init__(placeholder="words in this conversation", compact=True)
+        self.cursor_blink = False
+        self._go = go
+
+    def action_go(self, step: int) -> None:
+        """Another place that has them."""
+        self._go(step)
+
+
 class FindBar(Horizontal):
     """Words, and where they are."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,enter", "step(1)", "next", key_display="enter"),
-        Binding("shift+enter,up", "step(-1)", "previous", key_display="up"),
-        Binding("escape", "leave", "close", key_display="esc"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "close", key_display="esc")]
     DEFAULT_CSS = """
     FindBar {
         height: 1;
@@ -39,8 +53,7 @@ class FindBar(Horizontal):
         super().__init__(id="find")
         self._find = find
         self._step = step
-        self.words = Input(placeholder="words in this conversation", compact=True)
-        self.words.cursor_blink = False
+        self.words = Words(self.go)
         self.count = Static("", markup=False)
 
     def compose(self) -> ComposeResult:
@@ -61,12 +74,7 @@ class FindBar(Horizontal):
         event.stop()
         self._show(self._find(event.value))
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter goes on."""
-        event.stop()
-        self.action_step(1)
-
-    def action_step(self, step: int) -> None:
+    def go(self, step: int) -> None:
         """Another place."""
         self._show(self._step(step))
 

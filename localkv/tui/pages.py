@@ -51,6 +51,8 @@ class Pages:
         self._index: dict[str, int] = {}
         self._heights: list[int] = []
         self._known: list[bool] = []
+        self._rendered_once: list[bool] = []
+        """Its height was that of rows and no estimate; it may have grown since."""
         self._tops: list[int] = [0]
         self._rendered: LRUCache[tuple[Entry, int, str], list[Row]] = LRUCache(KEEP)
         self._growing: tuple[Entry, list[Row]] | None = None
@@ -86,15 +88,15 @@ class Pages:
     def load(self, entries: Sequence[Entry]) -> None:
         """Show these messages and no others; what is known of messages that stay as they were is kept."""
         old = {
-            entry.id: (entry, height, known)
-            for entry, height, known in zip(self._entries, self._heights, self._known, strict=True)
+            entry.id: (entry, height, known, once)
+            for entry, height, known, once in zip(self._entries, self._heights, self._known, self._rendered_once, strict=True)
         }
         self._entries = list(entries)
         self._index = {entry.id: i for i, entry in enumerate(self._entries)}
         self._forget_heights()
         for index, entry in enumerate(self._entries):
             if entry.id in old:
-                before, self._heights[index], known = old[entry.id]
+                before, self._heights[index], known, self._rendered_once[index] = old[entry.id]
                 self._known[index] = known and before == entry
 
     def resize(self, width: int, theme: str) -> None:
@@ -111,6 +113,7 @@ class Pages:
             self._entries.append(entry)
             self._heights.append(self._estimate(entry))
             self._known.append(False)
+            self._rendered_once.append(False)
             return
         self._entries[index] = entry
         self._known[index] = False
@@ -157,7 +160,7 @@ class Pages:
             return 0
         anchor = self._anchor(y, rows)
         offset = self.top(anchor) - y
-        if not self._known[anchor] and offset < 0:
+        if not self._rendered_once[anchor] and offset < 0:
             share = -offset / max(1, self._heights[anchor])
             self._measure(anchor)
             offset = -round(share * self._heights[anchor])
@@ -198,7 +201,7 @@ class Pages:
 
     def _measure(self, index: int) -> None:
         if not self._known[index]:
-            self._known[index] = True
+            self._known[index] = self._rendered_once[index] = True
             height = len(self.rows(index))
             if height != self._heights[index]:
                 self._heights[index] = height
@@ -223,5 +226,6 @@ class Pages:
     def _forget_heights(self) -> None:
         self._heights = [self._estimate(entry) for entry in self._entries]
         self._known = [False] * len(self._entries)
+        self._rendered_once = [False] * len(self._entries)
         self._tops = [0]
         self._growing = None

@@ -335,7 +335,9 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
         for span, is_here in self._marks.spans(at):
             strip = _mark(strip, span, _HERE if is_here else _FOUND)
         if at == self._marks.head:
-            strip = strip.crop_extend(0, width, None).apply_style(_CURSOR)
+            strip = row([(strip.text, self._palette.bold + _CURSOR)]).strip.extend_cell_length(
+                width, self._palette.bold + _CURSOR
+            )
         return strip.crop_extend(0, width, None).apply_style(base).apply_offsets(0, at)
 
     def _row(self, y: int) -> Row:

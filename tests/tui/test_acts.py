@@ -204,7 +204,7 @@ def test_an_edit_is_left_with_escape(world):
         screen.composer.insert("a draft")
         await pilot.press("alt+up", "e")
         screen.composer.insert(" more")
-        screen._store_draft()
+        screen.store_draft()
         assert world.store.get(talk).draft in {"", "a draft"}
         await pilot.press("escape")
         assert screen.composer.text == "a draft"

@@ -2,6 +2,8 @@
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.style import Style
 
 from localkv.tui.pages import Entry, Pages
@@ -115,3 +117,44 @@ def test_nothing_is_an_empty_column():
     assert made.height == 0
     assert made.row(0).text == ""
     assert made.place(3) == ("", 0.0)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("scroll"), st.integers(-60, 60)),
+        st.tuples(st.just("grow"), st.integers(1, 30)),
+        st.tuples(st.just("append"), st.integers(1, 30)),
+        st.tuples(st.just("reload"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(3, 30), STEPS)
+def test_only_scrolling_moves_what_is_read(heights, rows, steps):
+    """In any order: text that grows or is added below, and messages read again from the store, move no row in view; and
+    scrolling moves rows by what was scrolled, however wrong the estimates are."""
+    made = pages(heights)
+    y = made.settle_end(rows)
+    for step, size in steps:
+        before = view(made, y, rows)
+        if step == "scroll":
+            wanted = max(0, min(y + size, made.height - rows))
+            moved, y = wanted - y, made.settle(wanted, rows)
+            if y > made.height - rows or abs(moved) >= rows:
+                y = max(0, min(y, made.height - rows))  # the end came sooner than estimated, or nothing stays in view
+                continue
+            after = view(made, y, rows)
+            shared = before[max(0, moved) : rows + min(0, moved)]
+            assert after[max(0, -moved) : rows - max(0, moved)] == shared
+            continue
+        last = made.entries[-1]
+        if step == "grow":
+            made.put(Entry(last.id, "assistant", str(int(last.text) + size), growing=True))
+        elif step == "append":
+            made.put(Entry(str(len(made)), "assistant", str(size)))
+        else:
+            made.load([Entry(each.id, each.role, each.text) for each in made.entries])
+        y = made.settle(y, rows)
+        seen = [row for row in before if row]
+        assert view(made, y, len(seen)) == seen

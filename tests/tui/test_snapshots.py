@@ -241,3 +241,41 @@ def test_waiting_messages_and_a_chip(world, snap_compare, size):
         await until(pilot, lambda: "[pasted 41 lines]" in text_of(app), "the chip")
 
     assert snap_compare(app, terminal_size=size, run_before=act)
+
+
+THINKS = """<think>
+The person wants to end the borrow early.
+Cloning copies the value, so nothing is borrowed.
+</think>
+
+Clone it, see [the book](https://doc.rust-lang.org/book/):
+
+```rust
+let first = v[0].clone();
+```
+"""
+
+
+def converse(world):
+    """A conversation whose last answer has thoughts and two versions."""
+    talk = world.talk("Rust", "Why does this not compile?", "It borrows `v`.", "And with clone?", "No idea.", age=20)
+    world.store.begin_answer(talk, world.store.path(talk)[2].id)
+    world.store.finish_answer(world.store.get(talk).leaf, text=THINKS, ids=b"", state="complete", head=None, numbers=NUMBERS)
+
+
+@pytest.mark.parametrize(("keys", "size"), [
+    (["alt+up"], (80, 24)),
+    (["alt+up", "space"], (80, 24)),
+    (["alt+up", "alt+up", "e"], (80, 24)),
+    (["ctrl+f", "c", "l", "o", "n", "e"], (100, 30)),
+], ids=["cursor", "thoughts", "editing", "find"])  # fmt: skip
+def test_what_is_done_to_messages(world, snap_compare, keys, size):
+    """The cursor on an answer with versions, its thoughts, a question that is edited, words that are found."""
+    converse(world)
+    app = world.app(session="Rust")
+
+    async def act(pilot):
+        await settled(pilot)
+        await pilot.press(*keys)
+
+    assert snap_compare(app, terminal_size=size, run_before=act)
