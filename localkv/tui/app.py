@@ -75,7 +75,7 @@ class LocalKVApp(App[None], inherit_bindings=False):
         themes, self._problems = read_themes([resource_dir("themes"), home.user_themes])
         theme, problem = choose_theme(themes, config.chat.theme)
         self._problems += [problem] if problem else []
-        self._themes = themes
+        self.themes = themes
         for each in themes.values():
             self.register_theme(textual_theme(each))
         self.theme = theme.name
@@ -150,8 +150,8 @@ class LocalKVApp(App[None], inherit_bindings=False):
 
     def _repaint(self, theme: object) -> None:
         del theme
-        if self.theme in self._themes and self.chat_screen.is_mounted:
-            self.chat_screen.restyle(palette(self._themes[self.theme]))
+        if self.theme in self.themes and self.chat_screen.is_mounted:
+            self.chat_screen.restyle(palette(self.themes[self.theme]))
 
     async def action_quit(self) -> None:
         """The screen leaves; it may ask and save first."""

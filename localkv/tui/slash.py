@@ -6,7 +6,7 @@ A command that is not listed here does what its key does.
 import difflib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -14,8 +14,10 @@ from localkv.commands.registry import Call
 from localkv.config import ModelSection, SamplingSection, convert_config
 from localkv.errors import ConfigError
 from localkv.tui import filing
+from localkv.tui.theme import choose_theme
 
 if TYPE_CHECKING:
+    from localkv.tui.app import LocalKVApp
     from localkv.tui.screen import ChatScreen
 
 NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens", "seed")
@@ -39,6 +41,7 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "system": lambda text: _system(screen, text),
         "set": lambda text: _set(screen, text),
         "model": lambda text: _model(screen, text),
+        "theme": lambda text: _theme(screen, text),
         "queue": screen.order_queue,
         "stats": lambda _: screen.action_panel(),
         "unload": lambda _: _unload(screen),
@@ -109,3 +112,15 @@ def _model(screen: "ChatScreen", name: str) -> None:
         screen.desk.set_model(ModelSection(name=name))
         screen.stage.prepare()
     screen.say(f"model: {screen.desk.model.name}")
+
+
+def _theme(screen: "ChatScreen", name: str) -> None:
+    app = cast("LocalKVApp", screen.app)
+    if name:
+        theme, problem = choose_theme(app.themes, name)
+        if problem:
+            raise ConfigError(f"/theme {name}: there is no such theme; there are {', '.join(sorted(app.themes))}")
+        app.theme = theme.name
+        screen.say(f'theme: {theme.name}; chat.theme = "{theme.name}" in the settings keeps it')
+        return
+    screen.say(f"theme: {app.theme}; there are {', '.join(sorted(app.themes))}")

@@ -20,6 +20,20 @@ from localkv.errors import ConfigError
 
 DEFAULT_THEME = "localkv-dark"
 
+ANSI_VARIABLES = {
+    "ansi-background": "ansi_default",
+    "ansi-foreground": "ansi_default",
+    "block-cursor-foreground": "ansi_black",
+    "block-cursor-background": "ansi_white",
+    "input-cursor-foreground": "ansi_black",
+    "input-cursor-background": "ansi_white",
+    "input-selection-foreground": "ansi_black",
+    "input-selection-background": "ansi_bright_blue",
+    "screen-selection-foreground": "ansi_black",
+    "screen-selection-background": "ansi_bright_blue",
+}
+"""What Textual derives by mixing colours, which those of a terminal can't be."""
+
 
 class Colors(msgspec.Struct, frozen=True):
     """[colors]: grounds, text, and what they mean."""
@@ -83,6 +97,8 @@ class ThemeFile(msgspec.Struct, frozen=True):
     tiers: Tiers
     markdown: MarkdownColors
     syntax: Syntax
+    ansi: bool = False
+    """All colours are those that the terminal is set to."""
 
     def text_colors(self) -> dict[str, str]:
         """Every colour that text is written in, by its key."""
@@ -142,7 +158,9 @@ def read_theme(file: Path) -> ThemeFile:
             parsed = Color.parse(value)
         except ColorParseError as error:
             raise ConfigError(f'{file}: {key} = "{value}" is not a colour; write #rrggbb') from error
-        if parsed.a != 1 or parsed.ansi is not None:
+        if theme.ansi and parsed.ansi is None:
+            raise ConfigError(f'{file}: {key} = "{value}" must be a colour of the terminal, such as ansi_blue: ansi = true')
+        if not theme.ansi and (parsed.a != 1 or parsed.ansi is not None):
             raise ConfigError(f'{file}: {key} = "{value}" must be an opaque #rrggbb colour')
     return theme
 
@@ -179,6 +197,7 @@ def textual_theme(theme: ThemeFile) -> Theme:
     return Theme(
         name=theme.name,
         dark=theme.dark,
+        ansi=theme.ansi,
         primary=colors.primary,
         secondary=colors.primary,
         accent=colors.accent,
@@ -208,6 +227,7 @@ def textual_theme(theme: ThemeFile) -> Theme:
             "scrollbar-corner-color": colors.background,
             "border": colors.rule,
             "border-blurred": colors.rule,
+            **(ANSI_VARIABLES if theme.ansi else {}),
         },
     )
 
@@ -215,7 +235,7 @@ def textual_theme(theme: ThemeFile) -> Theme:
 def palette(theme: ThemeFile) -> Palette:
     """The styles that rows are painted with."""
     colors, marks = theme.colors, theme.markdown
-    ground = Style(bgcolor=Color.parse(colors.panel).hex)
+    ground = Style(bgcolor=Color.parse(colors.panel).rich_color)
     return Palette(
         name=theme.name,
         text=_ink(colors.foreground),
@@ -233,7 +253,7 @@ def palette(theme: ThemeFile) -> Palette:
         success=_ink(colors.success),
         warning=_ink(colors.warning),
         error=_ink(colors.error, bold=True),
-        cursor=ground,
+        cursor=Style(reverse=True) if theme.ansi else ground,
         vram=_ink(theme.tiers.vram),
         ram=_ink(theme.tiers.ram),
         ssd=_ink(theme.tiers.ssd),
@@ -242,7 +262,7 @@ def palette(theme: ThemeFile) -> Palette:
 
 
 def _ink(color: str, *, bold: bool | None = None, underline: bool | None = None) -> Style:
-    return Style(color=Color.parse(color).hex, bold=bold, underline=underline)
+    return Style(color=Color.parse(color).rich_color, bold=bold, underline=underline)
 
 
 def contrast(one: str, other: str) -> float:

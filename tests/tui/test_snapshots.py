@@ -65,7 +65,7 @@ def test_sizes(world, snap_compare, size):
     assert snap_compare(app, terminal_size=size, run_before=settled)
 
 
-@pytest.mark.parametrize("theme", ["localkv-light", "localkv-high-contrast"])
+@pytest.mark.parametrize("theme", ["localkv-light", "localkv-high-contrast", "catppuccin-like", "nord-like", "ansi"])
 def test_themes(world, snap_compare, theme):
     """The other shipped themes with all panes."""
     furnish(world)

@@ -12,8 +12,12 @@ GOOD = (THEMES / "localkv-dark.toml").read_text()
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_text_can_be_read(file):
-    """Every text colour reaches 4.5 : 1 on every ground, 7 : 1 in the high-contrast theme."""
+    """Every text colour reaches 4.5 : 1 on every ground, 7 : 1 in the high-contrast theme; the terminal's own are its own."""
     theme = read_theme(file)
+    if theme.ansi:
+        assert all(color.startswith("ansi_") for color in theme.text_colors().values())
+        assert not {"ansi_black", "ansi_white", "ansi_bright_black", "ansi_bright_white"} & set(theme.text_colors().values())
+        return
     least = 7.0 if "high-contrast" in theme.name else 4.5
     grounds = (theme.colors.background, theme.colors.surface, theme.colors.panel)
     bad = {
@@ -35,6 +39,21 @@ def test_names_and_use(file):
     assert palette(theme).syntax["keyword"].color is not None
 
 
+@pytest.mark.parametrize("name", ["catppuccin-like", "nord-like"])
+def test_palettes_of_others_carry_their_licence(name):
+    """Colours that others chose come with their copyright and permission notice."""
+    text = (THEMES / f"{name}.toml").read_text()
+    assert "Copyright (c)" in text
+    assert "Permission is hereby granted" in text
+
+
+def test_the_terminals_own_colours_stay_names():
+    """The ansi theme writes no colour of its own: rows use the sixteen, or the terminal's default."""
+    styles = palette(read_theme(THEMES / "ansi.toml"))
+    assert styles.user.color.number == 6
+    assert styles.text.color.is_default
+
+
 def test_contrast():
     """The ratio is WCAG's: 21 for black on white, 1 for equal colours."""
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
@@ -48,6 +67,7 @@ def test_contrast():
         ("foreground =", "foregruond =", ["colors.foregruond", '"foreground"']),
         ("#7fb4e8", "#7fb4ezz", ["colors.primary", "#7fb4ezz", "#rrggbb"]),
         ("#7fb4e8", "ansi_red", ["colors.primary", "opaque"]),
+        ("dark = true", "dark = true\nansi = true", ["colors.background", "#14161a", "ansi_blue"]),
         ("dark = true", 'dark = "yes"', ["dark"]),
         ('muted = "#9aa1ac"', "", ["muted"]),
         ("[tiers]", "[tiers", ["cannot be read"]),
@@ -78,3 +98,39 @@ def test_an_unknown_name_gives_the_default_and_the_nearest():
     theme, problem = choose_theme(themes, "localkv-lihgt")
     assert theme.name == "localkv-dark"
     assert '"localkv-light"' in problem
+
+
+@pytest.mark.parametrize("name", [file.stem for file in SHIPPED])
+def test_dialogs_open_in_every_theme(world, name):
+    """Help, palette and a question are drawn in each shipped theme, also where colours cannot be mixed."""
+    from tests.tui.conftest import play, text_of, until
+
+    app = world.app(theme=name)
+
+    async def scene(pilot):
+        await pilot.press("f1")
+        await until(pilot, lambda: "Writing" in text_of(app), "help")
+        await pilot.press("escape", "ctrl+p")
+        await until(pilot, lambda: "what to do" in text_of(app), "the palette")
+        await pilot.press("escape", "c", "ctrl+n")
+        await until(pilot, lambda: app.screen is app.chat_screen, "the chat")
+
+    play(app, scene)
+
+
+def test_another_theme_while_chatting(world):
+    """/theme NAME repaints at once; a name that is none is answered with those that are."""
+    from tests.tui.conftest import notices, play, until
+
+    app = world.app()
+
+    async def scene(pilot):
+        screen = app.chat_screen
+        screen.composer.insert("/theme nord-like")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.theme == "nord-like" and screen._palette.name == "nord-like", "the theme")
+        screen.composer.insert("/theme nrod")
+        await pilot.press("enter")
+        await until(pilot, lambda: "catppuccin-like" in notices(app), "the names")
+
+    play(app, scene)
