@@ -15,9 +15,9 @@ import typer
 from localkv import __version__
 from localkv.commands.ends import ended_by_signals
 from localkv.commands.setup import Setup, find_setup
-from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableName
+from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableFile, UnusableName
 
-ASKED_WRONGLY = (ConfigError, UnknownConversation, ConversationExists, UnusableName)
+ASKED_WRONGLY = (ConfigError, UnknownConversation, ConversationExists, UnusableName, UnusableFile)
 
 app = typer.Typer(
     name="localkv",
@@ -90,6 +90,9 @@ def say(
     temperature: Annotated[float | None, typer.Option("--temperature", help="0 takes the likeliest token.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same answer.")] = None,
     quant: Annotated[str | None, typer.Option("--quant", help='"none", "8bit" or "4bit".')] = None,
+    attach: Annotated[
+        list[str] | None, typer.Option("--attach", metavar="FILE", help="A text file; more than once for more.")
+    ] = None,
     private: Private = False,
     as_json: Json = False,
 ) -> None:
@@ -107,6 +110,7 @@ def say(
         temperature=temperature,
         seed=seed,
         private=private,
+        attach=tuple(attach or ()),
     )
     raise typer.Exit(command.run(_setup(context), wish, as_json=as_json))
 

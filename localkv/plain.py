@@ -75,7 +75,7 @@ class PlainChat(OpenChat):
                 case Call():
                     self.actions()[call.command.slash](call.argument)
                 case None if line.strip():
-                    self.answer(self.talk.chat.ask(self.ensure().id, message_of(line)))
+                    self.answer(self.talk.chat.ask(self.ensure().id, self.with_attached(message_of(line))))
         except LocalKVError as error:
             self.console.note(str(error))
             self.failed = True
@@ -104,6 +104,7 @@ class PlainChat(OpenChat):
             "stats": lambda _: self.stats(),
             "unload": lambda _: self.unload(),
             "queue": self.queue,
+            "attach": self.attach,
             "find": self.find,
             "copy": self.show_answer,
             "edit": self.edit,

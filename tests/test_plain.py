@@ -351,3 +351,33 @@ def test_commands_about_messages_before_the_first_one(home):
     result = chat(home, "/find x\n/copy\n/edit x\n/fork\n/branch\n/prune\n/undo\n")
     assert result.err.count("nothing was said in this conversation yet") == 6
     assert names(home) == []
+
+
+def test_attach_goes_with_the_next_message_alone(home, tmp_path):
+    """/attach reads a file now and sends it with the next message; a refusal says why."""
+    (tmp_path / "a.py").write_text("x = 1\n")
+    result = chat(home, f"/attach {tmp_path}/a.py\n/attach {tmp_path}/b.py\nsay Hello\nsay World\n")
+    texts = [request.lines[-1].text for request in result.engine.requests]
+    assert texts == [f"File: {tmp_path}/a.py\n```python\nx = 1\n```\n\nsay Hello", "say World"]
+    assert "(5 B) goes with the next message" in result.err
+    assert 'did you mean "a.py"' in result.err
+
+
+def test_queue(home):
+    """What waits from the screen is told of, listed, forgotten by number, and asked in order."""
+
+    def wait(face):
+        face.take("say Hello")
+        face.talk.store.set_queue(face.opened.id, ["say One", "say Two", "say Three"])
+
+    result = chat(home, "/queue\n/queue delete 2\n/queue delete 7\n/queue send\n/queue\n", change=wait)
+    assert "1  say One\n2  say Two\n3  say Three" in result.out
+    assert "1 to 2" in result.err
+    assert [request.lines[-1].text for request in result.engine.requests] == ["say Hello", "say One", "say Three"]
+    assert "no message waits" in result.out
+    assert "/queue shows them" in chat(home, f"/open {names(home)[0][0]}\n", change=_one_waits).err
+
+
+def _one_waits(face):
+    conversation = face.talk.store.list()[0]
+    face.talk.store.set_queue(conversation.id, ["say Four"])

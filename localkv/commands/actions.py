@@ -133,6 +133,7 @@ ACTIONS = (
     Action("version.next", "look at the next version of it", "right_square_bracket,right", "wish('next')", "message", "version"),
     Action("message.delete", "take it and all below it away", "d,delete", "wish('delete')", "message", "delete"),
     Action("message.undo", "bring back what was taken away last", "u", "wish('undo')", "message", "undo"),
+    Action("attach", "put a text file into the message; @ and a name do the same", slash="attach", arguments="PATH"),
     Action("queue", "show the messages that wait for the model, or change them", slash="queue",
            arguments="[send | edit N | delete N | clear]"),
     # Among messages that wait

@@ -7,6 +7,7 @@ opened, is the face's.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
+from localkv.chat.attachments import Attachment, read_attachment, with_files
 from localkv.chat.thoughts import answer_of
 from localkv.chat.tree import Conversation, Message
 from localkv.commands.branches import (
@@ -50,6 +51,8 @@ class OpenChat(ABC):
     deleted: list[Conversation | Message] = field(default_factory=list)
     """Newest last: conversations in the trash, and messages that were taken away with all below them."""
     failed: bool = False
+    attached: list[Attachment] = field(default_factory=list)
+    """Files that go with the next message."""
 
     @abstractmethod
     def answer(self, turn: Turn) -> None:
@@ -108,6 +111,17 @@ class OpenChat(ABC):
             return
         n = int(argument) if argument.isascii() and argument.isdigit() else 0
         self.console.tell(code_block(answer, n))
+
+    def attach(self, path: str) -> None:
+        """Read a text file; it goes with the next message."""
+        file = read_attachment(path)
+        self.attached.append(file)
+        self.console.note(f"[localkv] {file.name} ({file.size}) goes with the next message")
+
+    def with_attached(self, words: str) -> str:
+        """The message of these words and of the files that wait for it."""
+        files, self.attached = self.attached, []
+        return with_files(files, words)
 
     def queue(self, argument: str) -> None:
         """List the messages that wait in this conversation, ask them all, or forget some."""

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from localkv.chat.attachments import read_attachment, with_files
 from localkv.chat.tree import Conversation
 from localkv.commands.output import ProgressLine, for_stream, print_json, say_to
 from localkv.commands.sentences import progress_line
@@ -42,6 +43,8 @@ class Wish:
     temperature: float | None = None
     seed: int | None = None
     private: bool = False
+    attach: tuple[str, ...] = ()
+    """Files that go with the message."""
 
     @property
     def model_changes(self) -> dict[str, Any]:
@@ -86,10 +89,11 @@ class Output:
 
 
 def run(setup: Setup, wish: Wish, *, as_json: bool) -> int:
-    """Say it; returns the exit code. Raises ConfigError, UnknownConversation, ConversationExists, other LocalKVErrors."""
+    """Say it; returns the exit code. Raises ConfigError, UnknownConversation, ConversationExists, UnusableFile, other LocalKVErrors."""
     text = sys.stdin.read() if wish.text == "-" else wish.text
     if not text.strip():
         raise ConfigError('there is nothing to say; give a text, or "-" and the text on standard input')
+    text = with_files([read_attachment(path) for path in wish.attach], text)
     with open_talk(setup) as talk:
         conversation = choose(talk, wish)
         turn = talk.chat.ask(conversation.id, text)

@@ -41,6 +41,13 @@ def command_offers(text: str) -> list[Offer]:
     return [Offer(each.usage, each.help, f"/{each.slash}" + " " * bool(each.arguments)) for each in found]
 
 
+def all_offers(text: str) -> list[Offer]:
+    """What the text before the cursor may become: a command, or with a file's name after "@" another one."""
+    from localkv.tui.filenames import file_offers  # not needed for the first frame
+
+    return command_offers(text) or file_offers(text)
+
+
 class Completion(RowsView):
     """Offers, one of them marked."""
 
@@ -49,7 +56,7 @@ class Completion(RowsView):
     Completion.-open { display: block; }
     """
 
-    def __init__(self, palette: Palette, offers: Offers = command_offers, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, palette: Palette, offers: Offers = all_offers, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._palette = palette
         self._offers = offers

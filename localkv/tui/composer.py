@@ -1,7 +1,7 @@
 """Where messages are written: a TextArea in which Enter sends.
 
-It knows no conversation and no files: it is given a draft, earlier questions and chips, and says what was sent and what
-changed. `text` is what is seen, with labels of chips; `message` is what is sent. A subclass of TextArea, because that places
+It knows no conversation: it is given a draft and earlier questions, and says what was sent and what changed. Files named
+with "@" are read where they are named. `text` is what is seen, with labels of chips; `message` is what is sent. A subclass of TextArea, because that places
 the terminal's cursor for input method editors. Thread: the UI's.
 """
 
@@ -17,7 +17,9 @@ from textual.events import Key, Paste
 from textual.message import Message
 from textual.widgets import TextArea
 
-from localkv.tui.chips import Chip, beside, fold, is_long, labels_in, pack, paste_label, unpack, whole, widen
+from localkv.chat.attachments import read_attachment
+from localkv.errors import UnusableFile
+from localkv.tui.chips import Chip, beside, file_label, fold, is_long, labels_in, pack, paste_label, unpack, whole, widen
 from localkv.tui.completion import Completion
 from localkv.tui.keys import bindings
 
@@ -64,6 +66,13 @@ class Composer(TextArea):
             super().__init__()
             self.step = step
 
+    class Refused(Message):
+        """A file that was named cannot be attached."""
+
+        def __init__(self, problem: str) -> None:
+            super().__init__()
+            self.problem = problem
+
     class Ended(Message):
         """ctrl+d with nothing written."""
 
@@ -109,11 +118,13 @@ class Composer(TextArea):
         Textual lets a bound key bubble up to the app before it acts. Characters typed after it would overtake it: in a fast
         "a backspace b" the b would be deleted, and what is typed after Enter would be sent or lost.
         """
-        if self.completion is not None and (text := self.completion.take_key(event.key, self.text)) is not None:
+        if self.completion is not None and (text := self.completion.take_key(event.key, self.before_cursor)) is not None:
             event.stop()
             event.prevent_default()
             self._become(text)
             return
+        if event.key == "space":
+            self._attach_named()
         for node in (self.screen, self):
             for binding in node._bindings.key_to_bindings.get(event.key, ()):
                 event.stop()
@@ -128,10 +139,54 @@ class Composer(TextArea):
             return
         await super()._on_key(event)
 
+    @property
+    def before_cursor(self) -> str:
+        """What may be completed: the text before the cursor, if it does not stand inside a word."""
+        row, column = self.cursor_location
+        after = self.document.get_line(row)[column : column + 1]
+        return "" if after.strip() else self.get_text_range((0, 0), (row, column))
+
     def _become(self, text: str) -> None:
-        if text != self.text:
-            self.load_text(text)
-            self.move_cursor(self.document.end)
+        """Put a completion in the place of what it completes; a file that is named whole now is attached."""
+        before = self.before_cursor
+        if text != before:
+            same = next((n for n, (one, other) in enumerate(zip(text, before, strict=False)) if one != other), len(before))
+            lines = text[:same].split("\n")
+            self.replace(text[same:], (len(lines) - 1, len(lines[-1])), self.cursor_location)
+            self._attach_named(after=" ")
+
+    def _attach_named(self, after: str = "") -> None:
+        """If the word before the cursor names a file, make it a chip. Other words that begin with "@" are words."""
+        row, column = self.cursor_location
+        line = self.document.get_line(row)[:column]
+        if "@" not in line:
+            return
+        from localkv.tui.filenames import is_file, named_file  # not needed for the first frame
+
+        found = named_file(line)
+        if found is None or not is_file(found[1]):
+            return
+        try:
+            label = self._take_file(found[1])
+        except UnusableFile as error:
+            self.post_message(self.Refused(str(error)))
+        else:
+            self.history.checkpoint()  # undo gives the name back
+            self.replace(label + after, (row, found[0]), (row, column), maintain_selection_offset=False)
+
+    def attach(self, path: str) -> None:
+        """Put a file where the cursor is, as a chip. Raises UnusableFile."""
+        self._replace_via_keyboard(self._take_file(path) + " ", *self.selection)
+
+    def _take_file(self, path: str) -> str:
+        """The label of a file that is read now."""
+        file = read_attachment(path)
+        chip = Chip(file.text, file.name)
+        label = next((label for label, known in self._chips.items() if known == chip), "")
+        if not label:
+            label = file_label(file, self._chips)
+            self._chips[label] = chip
+        return label
 
     def begin(self, draft: str, past: Sequence[str]) -> None:
         """Another conversation: its draft, and its earlier questions, oldest first."""
@@ -150,6 +205,7 @@ class Composer(TextArea):
         if self.document.get_line(row)[:column].endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
             return
+        self._attach_named()
         message, draft = self.message, self.draft
         self._put("", {})
         self.post_message(self.Sent(message if message.strip() else "", draft))

@@ -43,6 +43,7 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "model": lambda text: _model(screen, text),
         "theme": lambda text: _theme(screen, text),
         "queue": screen.order_queue,
+        "attach": screen.attach,
         "stats": lambda _: screen.action_panel(),
         "unload": lambda _: _unload(screen),
         "find": screen.action_find_text,

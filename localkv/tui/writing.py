@@ -42,6 +42,16 @@ class Writing(Reading):
             self.stage.ask_next(self.desk.key)
         self.stage.show_facts()
 
+    def attach(self, path: str) -> None:
+        """Put a file into the message. Raises UnusableFile."""
+        self.composer.attach(path)
+        self.composer.focus()
+
+    def on_composer_refused(self, event: Composer.Refused) -> None:
+        """Say why a file is not attached."""
+        event.stop()
+        self.say(event.problem, "warning")
+
     # What waits
 
     @refusing
@@ -107,7 +117,7 @@ class Writing(Reading):
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """The draft is stored a second after the last key."""
         event.stop()
-        self.completion.suggest(self.composer.text)
+        self.completion.suggest(self.composer.before_cursor)
         if self.composer.changed:
             self._begin_draft_timer()
 

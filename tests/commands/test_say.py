@@ -147,6 +147,30 @@ def test_standard_input(home, capfd, monkeypatch):
     assert capfd.readouterr().out == "LineTwo\n"
 
 
+def test_files_go_with_the_message(home, tmp_path, capfd):
+    """--attach puts files before the words, in the order given, in the turn where they were given and in no later one."""
+    for name in ("a.py", "b.txt"):
+        (tmp_path / name).write_text(f"text of {name}\n")
+    files = tuple(str(tmp_path / name) for name in ("a.py", "b.txt"))
+    speak(home, "say Hello", new=True, attach=files)
+    _, engine = speak(home, "say Again")
+    first, _, second = engine.requests[0].lines
+    fenced = [f"File: {file}\n```{language}\ntext of {name}\n```\n\n" for file, language, name in
+              zip(files, ("python", "txt"), ("a.py", "b.txt"), strict=True)]  # fmt: skip
+    assert first.text == "".join(fenced) + "say Hello"
+    assert second.text == "say Again"
+
+
+def test_a_file_that_is_no_text_stops_it_before_anything_is_stored(home, tmp_path, capfd):
+    """A binary file is the person's mistake: exit code 2, a sentence, no conversation."""
+    (tmp_path / "a.bin").write_bytes(b"\0")
+    with pytest.raises(SystemExit) as ended:
+        main(["say", "hello", "--session", "talk", "--new", "--attach", str(tmp_path / "a.bin")])
+    assert ended.value.code == 2
+    assert "zero bytes" in capfd.readouterr().err
+    assert not home.database.exists()
+
+
 def test_terminals_get_harmless_text(home, monkeypatch):
     """Escape sequences of a model do not steer the terminal; a pipe gets the text as it is."""
     for is_terminal, expected in ((True, "^[[2J"), (False, "\x1b[2J")):
