@@ -218,6 +218,9 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """From the engine receiving Submit to the first token."""
     tokens_per_second: float = 0.0
     """Of decoding, the first token not counted."""
+    thought_tokens: int = 0
+    """Of the generated ones those before the answer itself, counted by the face as they came."""
+    thought_seconds: float = 0.0
 
 
 class Done(Reply, frozen=True, kw_only=True):

@@ -49,6 +49,12 @@ class Entry:
         self._unsaved = True
 
     @property
+    def thought_before(self) -> tuple[int, float]:
+        """Tokens and seconds of thoughts that an answer had before it went on."""
+        numbers = self._numbers or {}
+        return numbers.get("thought_tokens", 0), numbers.get("thought_seconds", 0.0)
+
+    @property
     def saved(self) -> bool:
         """Whether the database has all of this entry."""
         return not self._unsaved

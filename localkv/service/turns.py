@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from localkv.chat.store import ConversationStore
+from localkv.chat.thoughts import ThoughtMeter
 from localkv.chat.tree import Conversation, Message, State, well_formed
 from localkv.config import SamplingSection
 from localkv.errors import ConversationError, EngineError, EngineUnavailable, NotWritable, UnknownConversation
@@ -36,6 +37,7 @@ from localkv.service.protocol import (
 from localkv.service.turn_events import Asked, EngineRestarted, Finished, Saved, TurnEvent, Unsaved
 
 CHECKPOINT_SECONDS = 1.0
+ID_BYTES = 4
 _MAX_SENDS = 2
 _STATES: dict[StopReason, State] = {
     "end": "complete",
@@ -194,6 +196,7 @@ class Turn:
         self._streamed = False
         self._problem = ""
         self._checkpoint_at = 0.0
+        self._thinking = ThoughtMeter()
 
     def run(self) -> Iterator[TurnEvent]:
         """Do the turn; blocks between events. Abandoning the iterator stops the answer and keeps what has arrived."""
@@ -267,6 +270,7 @@ class Turn:
             case Delta():
                 self._streamed = True
                 self._entry.append(reply.text, reply.ids)
+                self._thinking.take(self._entry.text, len(reply.text), len(reply.ids) // ID_BYTES, self._clock())
                 yield reply
             case Started():
                 for step, ids in zip(self._steps, reply.line_ids, strict=False):
@@ -283,7 +287,7 @@ class Turn:
             case Done():
                 self._entry.replace(reply.text, reply.ids)
                 self._entry.head = reply.head or self._entry.head
-                yield from self._finish(_STATES[reply.reason], reason=reply.reason, numbers=reply.numbers)
+                yield from self._finish(_STATES[reply.reason], reason=reply.reason, numbers=self._with_thoughts(reply.numbers))
             case Failed(error="EngineDied"):
                 return reply
             case Failed(error="Cancelled"):
@@ -291,6 +295,12 @@ class Turn:
             case Failed():
                 yield from self._finish("failed", error=reply.error, message=reply.message)
         return None
+
+    def _with_thoughts(self, numbers: Numbers) -> Numbers:
+        """`numbers` with what was thought, in an answer that went on what was thought before, too."""
+        tokens, seconds = self._thinking.so_far(self._entry.text)
+        before = self._entry.thought_before
+        return msgspec.structs.replace(numbers, thought_tokens=tokens + before[0], thought_seconds=seconds + before[1])
 
     def _survive(self, death: Failed) -> Iterator[TurnEvent]:
         """The engine died and this turn ends with what has arrived: store that first, then care for the engine."""

@@ -11,7 +11,7 @@ from localkv.service.protocol import Numbers
 from localkv.tui.clean import one_line
 from localkv.tui.pages import Entry
 from localkv.tui.panel import footnote
-from localkv.tui.thinking import share
+from localkv.tui.thinking import measure, share
 
 MARKS = {
     "stopped": "Stopped. F5 goes on.",
@@ -42,8 +42,15 @@ def to_entry(message: Message, now: float, places: Places) -> Entry:
         notes=(footnote(numbers),) if numbers is not None and numbers.generated_tokens else (),
         mark=MARKS.get(message.state, ""),
         versions=f"< {place[0]}/{place[1]} >" if place is not None else "",
-        thought=share(message.text, numbers.generated_tokens, numbers.tokens_per_second) if numbers is not None else "",
+        thought=_thought(message.text, numbers) if numbers is not None else "",
     )
+
+
+def _thought(text: str, numbers: Numbers) -> str:
+    """How long its thoughts took: as they were counted; of answers from before they were, by their share."""
+    if numbers.thought_tokens:
+        return measure(numbers.thought_tokens, numbers.thought_seconds, exact=True)
+    return share(text, numbers.generated_tokens, numbers.tokens_per_second)
 
 
 def to_numbers(message: Message) -> Numbers | None:

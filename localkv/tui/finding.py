@@ -4,7 +4,7 @@ Pure; knows no widgets. Occurrences are counted in the text as it was written, s
 what is marked are the rows as they are shown. Where an occurrence is not shown as it was written, its message is still found. Case does not matter, any white space is like any other, a soft wrap too, and emphasis may begin or end between words.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +41,12 @@ def in_thoughts(entry: Entry, pattern: Pattern) -> bool:
 def nearest(hits: Sequence[Hit], message: int) -> int:
     """Of some hits the last one in `message` or before it; else the first."""
     return max(0, bisect_right(hits, message, key=lambda hit: hit.message) - 1)
+
+
+def place_of(hits: Sequence[Hit], hit: Hit) -> int:
+    """Where `hit` is among some hits, or would be."""
+    at = bisect_left(hits, (hit.message, hit.nth), key=lambda each: (each.message, each.nth))
+    return min(at, max(0, len(hits) - 1))
 
 
 def spans_in(rows: Sequence[Row], pattern: Pattern) -> list[list[tuple[int, Span]]]:

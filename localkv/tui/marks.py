@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from textual.cache import LRUCache
 
 from localkv.chat.words import Pattern, pattern_of
-from localkv.tui.finding import Hit, Span, hits_in, nearest, spans_in
+from localkv.tui.finding import Hit, Span, hits_in, nearest, place_of, spans_in
 from localkv.tui.pages import Entry, Pages
+from localkv.tui.rows import Row
 
 HEAD_ROWS = 1
 """The row with name and time is no text of anybody."""
@@ -36,7 +37,8 @@ class Marks:
         self._pattern: Pattern | None = None
         self._hits: list[Hit] = []
         self._at = 0
-        self._found: LRUCache[tuple[Entry, int, str], Found] = LRUCache(64)
+        self._found: LRUCache[tuple[int, str], tuple[list[Row], Found]] = LRUCache(64)
+        """By the list of rows itself: each state of a message has its own. Holding it keeps its id from being used again."""
 
     @property
     def entry(self) -> Entry | None:
@@ -79,7 +81,7 @@ class Marks:
         """Go on to another occurrence; after the last comes the first."""
         before = self.hit
         self._look()
-        at = self._hits.index(before) if before in self._hits else 0
+        at = place_of(self._hits, before) if before is not None else 0
         self._at = (at + step) % len(self._hits) if self._hits else 0
 
     def rows_of_hit(self) -> list[int]:
@@ -97,8 +99,6 @@ class Marks:
         if self._pattern is None or not len(self._pages):
             return []
         index, offset = self._pages.at(y)
-        if self._pattern.search(self._pages.entries[index].text) is None:
-            return []
         found = self._found_in(index)
         hit = self.hit
         current = min(hit.nth, len(found) - 1) if hit is not None and hit.message == index else -1
@@ -109,12 +109,9 @@ class Marks:
 
     def _found_in(self, index: int) -> Found:
         assert self._pattern is not None, "only asked while words are looked for"
-        body = self._pages.rows(index)[HEAD_ROWS:]
-        entry = self._pages.entries[index]
-        if entry.growing:
-            return spans_in(body, self._pattern)
-        key = (entry, self._pages.width, self._pattern.pattern)
+        rows = self._pages.rows(index)
+        key = (id(rows), self._pattern.pattern)
         found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = spans_in(body, self._pattern)
-        return found
+        if found is None or found[0] is not rows:
+            found = self._found[key] = (rows, spans_in(rows[HEAD_ROWS:], self._pattern))
+        return found[1]

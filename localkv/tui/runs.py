@@ -6,7 +6,7 @@ stays here, so that it stays on screen, until it is saved.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from localkv.chat.thoughts import begins_thought, closes_thought
+from localkv.chat.thoughts import ThoughtMeter
 from localkv.service.protocol import Delta, Numbers, Progress, Started
 from localkv.service.turn_events import Asked, EngineRestarted, Finished, Saved, Unsaved
 from localkv.tui.clean import one_line
@@ -54,7 +54,7 @@ class Run:
         self._asked = False
         self._tokens = 0
         self._first_at = 0.0
-        self._thought = ""
+        self._thinking = ThoughtMeter()
         self.earlier: Run | None = None
         """A turn of the same conversation that the database does not have yet; it is shown before this one."""
         self.over = False
@@ -121,15 +121,9 @@ class Run:
         notes = (footnote(self.numbers),) if self.numbers is not None and self.numbers.generated_tokens else ()
         answer = Entry(
             self._answer_id, "assistant", self.text, time, notes, "  ".join(marks),
-            growing=not self.over, thought=self._thought or self._thinking(),
+            growing=not self.over, thought=measure(*self._thinking.so_far(self.text), exact=True),
         )  # fmt: skip
         return [*entries, answer]
-
-    def _thinking(self) -> str:
-        """How long it has been thinking, if it is."""
-        if not self._tokens or not begins_thought(self.text):
-            return ""
-        return measure(self._tokens, self._clock() - self._first_at, exact=True)
 
     def _fold(self, event: object) -> None:
         match event:
@@ -163,8 +157,7 @@ class Run:
             self._first_at = now
         self._tokens += len(delta.ids) // ID_BYTES
         self.text += delta.text
-        if not self._thought and closes_thought(self.text, len(delta.text)):
-            self._thought = self._thinking()
+        self._thinking.take(self.text, len(delta.text), len(delta.ids) // ID_BYTES, now)
         seconds = now - self._first_at
         rate = (self._tokens - 1) / seconds if seconds > 0 else 0.0
         if self.phase.doing != "stopping":
@@ -172,7 +165,6 @@ class Run:
 
     def _finish(self, event: Finished) -> None:
         self.finished = event
-        self._thought = self._thought or self._thinking()
         self.text = event.text
         self.unsaved = event.unsaved
         self._question_id = event.question_id or self._question_id

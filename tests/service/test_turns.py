@@ -97,6 +97,20 @@ def test_a_turn_is_stored_before_it_is_asked_and_after_it_is_answered(local, sto
     assert local.unsaved == ()
 
 
+def test_thoughts_are_counted_as_they_come(local, store, talk):
+    """The stored numbers say how many tokens the model thought before it answered, also of an answer that went on."""
+    list(local.ask(talk, "say <think> say plan say </think> say yes").run())
+    answer = store.path(talk)[-1]
+    assert answer.text == "<think>plan</think>yes"
+    assert answer.numbers["thought_tokens"] == 3
+    assert answer.numbers["thought_seconds"] >= 0.0
+    list(local.continue_answer(talk).run())
+    assert store.path(talk)[-1].text == "<think>plan</think>yesmore"
+    assert store.path(talk)[-1].numbers["thought_tokens"] == 3
+    list(local.ask(talk, "say no").run())
+    assert store.path(talk)[-1].numbers["thought_tokens"] == 0
+
+
 def test_the_whole_path_goes_to_the_engine(local, store, talk, monkeypatch):
     """Later questions carry all lines with their ids, the settings of the conversation, and the newest head."""
     run(local.ask(talk, "say a"))

@@ -2,10 +2,14 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.style import Style
 
 from localkv.chat.words import pattern_of
+from localkv.tui import marks
 from localkv.tui.finding import hits_in, nearest, spans_in
-from localkv.tui.pages import Entry
+from localkv.tui.messages import Painter
+from localkv.tui.pages import Entry, Pages
+from localkv.tui.rows import row
 from tests.tui.samples import MARKDOWN
 
 
@@ -57,3 +61,38 @@ def test_the_search_begins_above_the_view():
     hits = hits_in([Entry(str(n), "user", "x" if n in (2, 5, 9) else "") for n in range(12)], pattern_of("x"))
     assert [nearest(hits, n) for n in (0, 2, 4, 5, 11)] == [0, 0, 0, 1, 2]
     assert nearest([], 3) == 0
+
+
+def test_marks_are_made_once_for_each_state(monkeypatch):
+    """Painting a screen full of rows looks through a message once, also while it grows."""
+    seen = []
+    real = marks.spans_in
+    monkeypatch.setattr(marks, "spans_in", lambda rows, pattern: (seen.append(len(rows)), real(rows, pattern))[1])
+    painter = Painter(MARKDOWN)
+    pages = Pages(painter.rows)
+    pages.resize(60, "theme")
+    found = marks.Marks(pages)
+    for n in range(1, 4):
+        pages.load([Entry("old", "user", "needle"), Entry("live", "assistant", "needle\n\n" * n, growing=True)])
+        pages.settle_end(30)
+        found.find("needle", 1)
+        assert sum(len(found.spans(y)) for y in range(pages.height)) == 1 + n
+    assert len(seen) == 1 + 3
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=20), st.integers(-3, 3))
+def test_stepping_goes_to_the_neighbour(counts, step):
+    """From any place to the one before or after it, around the ends, also when new places came in between."""
+    pages = Pages(lambda entry, width: [row([(entry.id, Style())])])
+    pages.resize(60, "theme")
+    entries = [Entry(str(n), "user", "x " * count) for n, count in enumerate(counts)]
+    pages.load(entries)
+    found = marks.Marks(pages)
+    found.find("x", len(counts))
+    total = sum(counts)
+    at = found.count.n
+    assert at == total
+    pages.load([*entries, Entry("new", "user", "x x")])
+    found.step(step)
+    assert found.count.of == total + 2
+    assert found.count.n == ((max(at, 1) - 1 + step) % (total + 2)) + 1

@@ -1,10 +1,12 @@
 """How messages look: thoughts folded into a row, versions named, links that open."""
 
 import pytest
+from rich.cells import cell_len
 
 from localkv.tui.messages import Painter
 from localkv.tui.pages import Entry
 from localkv.tui.rows import selected
+from tests.tui.conftest import play, text_of, until
 from tests.tui.samples import MARKDOWN, texts
 
 THINKS = "<think>\nFirst this,\nthen that.\n</think>\n\nThe **answer**."
@@ -112,3 +114,32 @@ def test_a_wrapped_link_is_one_target():
     target = "https://a.example/" + "long-" * 30
     assert {link for _, link in links(f"see {target}")} == {target}
     assert len(links(f"see {target}")) > 1
+
+
+def test_the_terminal_gets_the_link(world):
+    """What is written to the terminal carries the target in an OSC 8 sequence."""
+    world.talk("t", "q", "See [docs](https://a.example/x).")
+
+    async def scene(pilot):
+        await until(pilot, lambda: "docs" in text_of(pilot.app), "the answer")
+        transcript = pilot.app.chat_screen.transcript
+        height = transcript.scrollable_content_region.height
+        written = "".join(transcript.render_line(y).render(pilot.app.console) for y in range(height))
+        assert ";https://a.example/x\x1b\\" in written
+        assert "\x1b]8;" in written
+
+    play(world.app(session="t"), scene)
+
+
+@pytest.mark.parametrize("text", [
+    "שלום עולם", "مرحبا بالعالم", "नमस्ते दुनिया", "漢字とかな", "한국어 텍스트", "👩\u200d💻 👍🏽 🇩🇪 ❤\ufe0f", "e\u0301a\u0308", "\u202eevil\u202c",
+])  # fmt: skip
+@pytest.mark.parametrize("width", [8, 13, 40])
+def test_all_scripts_keep_the_columns(text, width):
+    """Right to left, joined, combined and double-width text: no row is wider than the screen, every character is copied."""
+    whole = f"{text} " * 8
+    for make in (lambda: MARKDOWN.rows(whole, width), lambda: MARKDOWN.rows(f"```\n{whole}\n```", max(width, 10))):
+        rows = make()
+        assert all(cell_len(each.strip.text) == each.strip.cell_length <= max(width, 10) for each in rows)
+    rows = MARKDOWN.rows(whole.strip(), width)
+    assert selected((each, 0, -1) for each in rows) == whole.strip()
