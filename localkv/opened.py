@@ -86,8 +86,11 @@ class Opened:
 
     def relieve(self) -> int:
         """Give back what is not needed at this moment, and say how many bytes that was: memory has run out."""
-        freed = self.keeper.relieve() if self.keeper is not None else 0
-        reserved = self._reserved()
+        freed, reserved = 0, self._reserved()
+        if self.keeper is not None:
+            self.keeper.berths.give_up()
+            self.live.give_up_arena()
+            freed = self.keeper.relieve()
         trim(self.loaded.device)
         return freed + reserved - self._reserved()
 

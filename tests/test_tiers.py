@@ -141,6 +141,46 @@ def test_what_is_forgotten_leaves_the_device(tmp_path):
         check_books(trial)
 
 
+def test_memory_that_runs_out_takes_the_pool(tmp_path):
+    """The pool on the device is the first that goes when memory runs out; conversations come back from RAM, exactly."""
+    section = ModelSection(name=str(tiny.make_model("llama", tmp_path / "model")))
+    with playing(scratch(tmp_path / "still"), section) as still:
+        expected = go_on(still, begin(still, 1))
+    with playing(scratch(tmp_path / "trial"), section, config_with("late")) as trial:
+        talk = begin(trial, 1)
+        trial.leave()
+        assert trial.runtime.snapshot().vram.records > 0
+        trial.opened.relieve()
+        trial.opened.relieve()
+        vram = trial.runtime.snapshot().vram
+        assert (vram.records, vram.used_bytes, vram.limit_bytes, vram.committed_bytes) == (0, 0, 0, 0)
+        assert [event.kind for event in trial.events.recent].count("vram.given_up") == 1
+        found = go_on(trial, talk)
+        restored = found.done.numbers.restored
+        assert restored.ram + restored.ssd == restored.total == covered(talk)
+        assert all(torch.equal(a, b) for a, b in zip(found.logits, expected.logits, strict=True))
+        trial.leave()
+        assert trial.runtime.snapshot().vram.records == 0
+        check_books(trial)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", tiny.ARCHITECTURES)
+def test_every_architecture_comes_back_from_the_device(name, tmp_path):
+    """Each kind of state there is, in bfloat16: from the pool on the device it goes on as if it had never left."""
+    section = ModelSection(name=str(tiny.make_model(name, tmp_path / "model")), dtype="bfloat16")
+    with playing(scratch(tmp_path / "still"), section) as still:
+        expected = go_on(still, begin(still, 1))
+    with playing(scratch(tmp_path / "trial"), section, config_with("late")) as trial:
+        talk = begin(trial, 1)
+        trial.leave()
+        found = go_on(trial, talk)
+        assert found.done.numbers.restored.vram == covered(talk)
+        assert all(torch.equal(a, b) for a, b in zip(found.logits, expected.logits, strict=True))
+        check_books(trial)
+
+
 class Careless(LateCopier):
     """Leaves out the wait of one direction."""
 

@@ -155,6 +155,10 @@ class Live:
         # without bytes there is nothing to share
         return (torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)), False
 
+    def give_up_arena(self) -> None:
+        """The memory of the pool on the device goes; its places must not be used any more."""
+        self._arena = None
+
     def adopt(self, ids: Sequence[int], names: Sequence[str]) -> None:
         """The state after `ids` is in the slot now, all of it copied in or there from before."""
         assert self.layout is not None

@@ -6,6 +6,8 @@ A record has a berth only beside its bytes in RAM or on SSD: they were written t
 always free and at once, nothing is ever lost by it, and the pool needs no trimming ahead: room is made when it is needed. What goes
 from the other two tiers goes from here, too.
 
+When the device's memory runs out in the middle of a turn the whole pool is given up: it is one piece of memory.
+
 Berths are filled when a conversation leaves the slot, from the slot itself: one copy within the device. As long as it is in the
 slot it needs none. Whoever must go for it is less dear than it: a record whose RAM copy has gone is dearer here than one that RAM
 has as well, by what SSD and bus differ.
@@ -81,6 +83,11 @@ class Berths:
             seconds = (time.perf_counter() - began) / max(1, len(berths))
             self._box.tell((lambda: self._moor(berths, seconds)) if filled else (lambda: self._give_back(berths)))
 
+    def give_up(self) -> None:
+        """The device's memory is needed for something else: nothing lies here from now on, in this engine's life."""
+        if self.pool.limit_bytes:
+            self._box.ask(self._close)
+
     # ---- the control thread's side ----
 
     def check(self) -> None:
@@ -144,9 +151,17 @@ class Berths:
         assert berth is not None
         return berth.arena
 
-    def _leave(self, entry: Entry) -> None:
+    def _leave(self, entry: Entry, reason: str = "room") -> None:
         self.pool.release(self._index.unmoor(entry))
-        self._note(entry, entry.tier, "room")
+        self._note(entry, entry.tier, reason)
+
+    def _close(self) -> None:
+        self.sweep()
+        n_bytes = self.pool.committed_bytes
+        for entry in list(self._index.in_vram.values()):
+            self._leave(entry, "memory")
+        self.pool.close()
+        self._events.emit("vram.given_up", bytes=n_bytes, reason="the device's memory ran out")
 
     def _note(self, entry: Entry, target: Where, reason: str) -> None:
         self.left.add(entry.row.n_bytes, 0.0)

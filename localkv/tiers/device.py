@@ -41,6 +41,13 @@ class DevicePool(places.Places[range]):
         for start in range(0, limit_bytes - size + 1, size) if size else ():
             self._add(range(start, start + size), kind)
 
+    def close(self) -> None:
+        """There is no pool any more. All places have been given back."""
+        with self._lock:
+            assert not self._used, "what is in use cannot be given up"
+            self.limit_bytes = self.committed_bytes = 0
+            self._arenas, self._free = [], {"block": [], "checkpoint": []}
+
 
 def arena_size(block_bytes: int, checkpoint_bytes: int, least_bytes: int) -> int:
     """The size of arenas: a multiple of the one class, at least `least_bytes`, that wastes least of the other; 0 if both are 0."""

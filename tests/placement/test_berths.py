@@ -192,6 +192,20 @@ def test_what_leaves_the_other_tiers_leaves_the_device(tmp_path):
     life.end()
 
 
+def test_a_pool_that_is_given_up_is_gone(tmp_path):
+    """Its records are told to have left, with the reason; nothing is parked any more, and nothing is planned from there."""
+    life = Parking(tmp_path / "store", Device())
+    ids = conversation(1, 4)
+    head = life.admit(ids)
+    assert life.park(ids, head) == 4
+    life.keeper.berths.give_up()
+    assert life.tiers(ids, head) == ["ram"] * 4
+    assert life.moves().count(("vram", "ram", "memory")) == 4
+    assert life.park(ids, head) == 0
+    life.keeper.berths.give_up()
+    life.end()
+
+
 def test_without_a_device_nothing_is_parked(tmp_path):
     """A machine without a pool asks nothing and does nothing."""
     life = Life(tmp_path / "store")
