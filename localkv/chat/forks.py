@@ -18,6 +18,7 @@ from localkv.chat.messages import MessageTable
 from localkv.chat.tree import Branch, Conversation, Message, title_from, well_formed
 from localkv.chat.visible import visible
 from localkv.errors import ConversationError, UnknownConversation
+from localkv.kv.record import Head
 
 _BELOW = """
     WITH RECURSIVE below (seq, id, conversation) AS (
@@ -129,6 +130,11 @@ class ForkTable(MessageTable):
             connection.execute("DELETE FROM hidden WHERE message = ?", (message,))
             return _look_at(connection, rows.message(connection, message))
 
+    def is_forked(self, head: Head) -> bool:
+        """Whether conversations part where this record ends: one that goes on must leave it to the others."""
+        with self._database.reading() as connection:
+            return connection.execute("SELECT 1 FROM forked_heads WHERE name = ?", (head.name,)).fetchone() is not None
+
     def fork(self, message: str, name: str, title: str = "") -> Conversation:
         """A new conversation called `name` that shares everything up to `message`, settings and tags too.
 
@@ -148,6 +154,8 @@ class ForkTable(MessageTable):
             copies = _copied(self.path(source.id, message), key)
             for copy in copies:
                 rows.insert_message(connection, copy)
+            heads = [copy.head.name for copy in copies if copy.head is not None]
+            connection.executemany("INSERT OR IGNORE INTO forked_heads (name) VALUES (?)", [(name,) for name in heads[-1:]])
             connection.execute(
                 "UPDATE conversations SET leaf = ?, n_messages = ? WHERE id = ?",
                 (copies[-1].id, sum(copy.role != "system" for copy in copies), key),

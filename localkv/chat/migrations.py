@@ -138,6 +138,10 @@ MIGRATIONS: tuple[Migration, ...] = (
             """,
         ),
     ),
+    Migration(
+        "records that forks share",
+        ("CREATE TABLE forked_heads (name TEXT PRIMARY KEY NOT NULL) WITHOUT ROWID",),
+    ),
 )
 
 

@@ -132,8 +132,12 @@ class Chat:
                 self._unsaved.remove(entry)
         return problem
 
-    def forks_after_head(self, entry: Entry) -> bool:
-        """Whether another branch goes on from the newest head above the answer of `entry`: its record is still wanted then."""
+    def forks_at(self, head: Head, entry: Entry) -> bool:
+        """Whether another branch or conversation goes on from `head`, the newest above the answer of `entry`: its record is
+        still wanted then.
+        """
+        if self._store.is_forked(head):
+            return True
         if entry.question_id is None:
             return False
         path = self._store.path(entry.conversation, entry.question_id)
@@ -262,7 +266,7 @@ class Turn:
             private=self.conversation.private,
             resident=self.conversation.pinned,
             head=heads[-1] if heads else None,
-            keep_head=bool(heads) and self._chat.forks_after_head(self._entry),
+            keep_head=bool(heads) and self._chat.forks_at(heads[-1], self._entry),
         )
 
     def _follow(self, reply: AnyReply | None) -> Iterator[TurnEvent]:

@@ -204,3 +204,15 @@ def check(store, talk, said, hidden):
     assert store.versions(talk) == expected
     parents = {messages[key].parent for key in shown}
     assert {each.leaf for each in store.branches(talk)} == shown - parents
+
+
+def test_the_record_where_conversations_part_is_known(store):
+    """What both share last is named, and nothing else: it must not be replaced when one of them goes on."""
+    talk = begin(store)
+    first = turn(store, talk, None, "q1", "a1")
+    other = Head("later", "identity", 20, "fingerprint")
+    assert not store.is_forked(HEAD)
+    store.fork(first, "fork")
+    assert store.is_forked(HEAD)
+    assert not store.is_forked(other)
+    store.fork(store.message(first).parent, "without a record")

@@ -255,6 +255,27 @@ def test_edit_asks_on_a_branch_of_its_own(local, store, talk):
     assert [message.text for message in store.children(None, talk)] == ["say a", "say b"]
 
 
+def test_a_fork_begins_with_the_same_ids_and_record(local, store, talk, monkeypatch):
+    """The engine gets the shared part byte for byte, with the same newest record, and is told to keep that record."""
+    list(local.ask(talk, "say a").run())
+    sent = []
+    real = local.runtime.turn
+    monkeypatch.setattr(local.runtime, "turn", lambda request, *rest: (sent.append(request), real(request, *rest))[1])
+    list(local.ask(talk, "say b").run())
+    shared = store.path(talk)[1]
+    fork = store.fork(shared.id, "fork")
+    list(local.ask(fork.id, "say b").run())
+    assert sent[1].lines[:2] == sent[0].lines[:2]
+    assert all(line.ids for line in sent[1].lines[:2])
+    assert sent[1].head == sent[0].head == shared.head
+    assert (sent[0].keep_head, sent[1].keep_head) == (False, True)
+    store.look_at(shared.id)
+    list(local.edit(talk, store.path(talk)[2].id, "say c").run())
+    assert sent[2].keep_head
+    list(local.ask(fork.id, "say d").run())
+    assert not sent[3].keep_head, "what only the fork has is its own to replace"
+
+
 def test_what_cannot_be_done_is_an_error_before_anything_is_written(local, store, talk):
     """Nothing to answer, nothing to continue, no such conversation."""
     for make in (local.regenerate, local.continue_answer):
