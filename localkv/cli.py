@@ -303,14 +303,19 @@ def keys(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="switch, decode, resume, start, exact, policy or scale.")],
+    name: Annotated[str, typer.Argument(help="switch, decode, resume, start, exact, policy, scale or tui.")],
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help='For "policy": visits as JSON lines.')] = None,
     as_json: Json = False,
 ) -> None:
     """Measure this machine; takes minutes."""
     from localkv.commands import bench as command
 
-    command.run(name, as_json, trace)
+    if name == "tui":
+        from localkv.tui.bench import measure
+
+        command.report(measure, as_json)
+    else:
+        command.run(name, as_json, trace)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 Unlike the other commands, benches import torch and the engine: they measure the parts a face never sees. One runs at a time on a
 machine (a lock), because two torch processes on two cores nearly stop each other. Figures are medians of interleaved runs.
+The bench of the screen is in tui/bench, because only tui knows it; the command line brings it here.
 """
 
 import importlib
@@ -28,13 +29,18 @@ def run(name: str, as_json: bool, trace: Path | None = None) -> int:
     `trace` is for "policy": a file to replay in place of the made-up traces.
     """
     if name not in NAMES:
-        raise LocalKVError(f'there is no bench "{name}"; there are: {", ".join(NAMES)}')
-    say: Say = _quiet if as_json else _to_stderr
+        raise LocalKVError(f'there is no bench "{name}"; there are: {", ".join((*NAMES, "tui"))}')
     if trace is not None and name != "policy":
         raise LocalKVError(f'--trace is for the bench "policy", not for "{name}"')
+    module = importlib.import_module(f"localkv.commands.bench.{name}")
+    return report(module.measure if trace is None else lambda say: module.measure(say, trace), as_json)
+
+
+def report(measure: Callable[[Say], Any], as_json: bool) -> int:
+    """Measure, once no other bench runs, and print the table or the one JSON document; returns the exit code."""
+    say: Say = _quiet if as_json else _to_stderr
     with _lock(say):
-        module = importlib.import_module(f"localkv.commands.bench.{name}")
-        result = module.measure(say) if trace is None else module.measure(say, trace)
+        result = measure(say)
     print(json.dumps(result) if as_json else render(result))
     return 0
 
