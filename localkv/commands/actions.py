@@ -157,6 +157,7 @@ ACTIONS = (
     Action("pin", "keep it on top, or no longer", "p", "pin_row", "list"),
     Action("tags", "change its tags", "t", "tag_row", "list"),
     Action("archive", "put it into the archive, or back into the list", "a", "archive_row", "list"),
+    Action("mark", "mark it; p, t, a, d and u then mean all that are marked", "x", "mark_row", "list"),
     Action("sort", "sort by another thing: newest, name, size", "s", "sort", "list"),
     Action("place", "go to the next place: list, archive, trash", "v", "next_place", "list"),
 )  # fmt: skip

@@ -107,11 +107,9 @@ def remove_session(name: Name, as_json: AsJson = False) -> None:
 @app.command("empty-trash")
 def empty_trash(as_json: AsJson = False) -> None:
     """Remove all conversations in the trash, for good."""
-    freed = Freed()
     with open_store() as store:
         trashed = [each for each in store.list(include_trashed=True) if each.trashed is not None]
-        for conversation in trashed:
-            freed += _erase(store, conversation)
+        freed = _erase(store, *trashed) if trashed else Freed()
     if as_json:
         removed = [describe(each) for each in trashed]
         print_document({"removed": removed, "removed_records": freed.records, "freed_bytes": freed.n_bytes})
@@ -138,11 +136,11 @@ def restore_sessions(
     raise typer.Exit(done)
 
 
-def _erase(store: ConversationStore, conversation: Conversation) -> Freed:
+def _erase(store: ConversationStore, *conversations: Conversation) -> Freed:
     """Text first, then cached state: what stays if this is cut off can be found by `localkv gc`."""
-    setup = find_setup()
-    logs = logs_only_in(store, conversation.id)
-    store.erase(conversation.id)
+    setup, keys = find_setup(), [each.id for each in conversations]
+    logs = logs_only_in(store, *keys)
+    store.erase(*keys)
     return forget(setup.home, setup.load(), logs)
 
 

@@ -64,10 +64,10 @@ def alone(home: Home) -> Iterator[bool]:
         lock.release()
 
 
-def logs_only_in(store: ConversationStore, conversation: str) -> list[TokenLog]:
-    """What to forget of a conversation: its token logs, and how much of each is in other conversations, too."""
-    own = [log for _, log in store.token_logs(conversation) if log]
-    others = [log for owner, log in store.token_logs() if owner != conversation]
+def logs_only_in(store: ConversationStore, *conversations: str) -> list[TokenLog]:
+    """What to forget of conversations: their token logs, and how much of each is in others, too."""
+    own = [log for conversation in conversations for _, log in store.token_logs(conversation) if log]
+    others = [log for owner, log in store.token_logs() if owner not in conversations]
     return [TokenLog(ids=log, shared=shared_tokens(log, others)) for log in own]
 
 

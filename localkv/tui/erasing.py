@@ -19,32 +19,38 @@ if TYPE_CHECKING:
     from localkv.tui.shelf import Shelf
 
 
-def ask(screen: "Shelf", conversation: str) -> None:
-    """Ask whether a conversation is to go for good, and let it."""
-    if not conversation:
+def ask(screen: "Shelf", conversations: Sequence[str]) -> None:
+    """Ask whether conversations are to go for good, and let them."""
+    keys = [key for key in conversations if key]
+    if not keys:
         screen.say("nothing was said in this conversation yet")
         return
-    title = one_line(screen.desk.store.get(conversation).title) or UNTITLED
+    title = one_line(screen.desk.store.get(keys[0]).title) or UNTITLED
+    what = f'"{title}"' if len(keys) == 1 else f"{len(keys)} conversations"
+    verbs = ("is", "its", "it") if len(keys) == 1 else ("are", "their", "them")
 
     def done(sure: bool | None) -> None:
         if sure:
-            _erase(screen, conversation, title)
+            _erase(screen, keys, f"{what} {verbs[0]} removed")
 
-    screen.app.push_screen(Confirm(f'"{title}" and all its answers are removed for good.', "remove it", "keep it"), done)
+    question = f"{what} and all {verbs[1]} answers are removed for good."
+    screen.app.push_screen(Confirm(question, f"remove {verbs[2]}", f"keep {verbs[2]}"), done)
 
 
-def _erase(screen: "Shelf", key: str, title: str) -> None:
+def _erase(screen: "Shelf", keys: Sequence[str], sentence: str) -> None:
     desk = screen.desk
     try:
-        logs = logs_only_in(desk.store, key)
-        screen.take_out(key)
-        desk.trashed = [each for each in desk.trashed if each != key]
-        desk.store.erase(key)
-        screen.sessions.drop(key)
+        logs = logs_only_in(desk.store, *keys)
+        for key in keys:
+            screen.take_out(key)
+        desk.trashed = [each for each in desk.trashed if each not in keys]
+        desk.store.erase(*keys)
+        for key in keys:
+            screen.sessions.drop(key)
     except LocalKVError as error:
         screen.say(str(error), "error")
         return
-    screen.say(f'"{title}" is removed. Backups of the last days still have its text.')
+    screen.say(f"{sentence}. Backups of the last days still have the text.")
     screen.stage.show_facts()
     threading.Thread(target=_forget, args=(screen, logs), name="forget", daemon=True).start()
 

@@ -3,6 +3,7 @@
 Between the list, which says what the person wants, and the store. Thread: the UI's. Imported when something is asked for.
 """
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from localkv.chat.tree import Conversation
@@ -15,19 +16,30 @@ if TYPE_CHECKING:
     from localkv.tui.shelf import Shelf
 
 
-def perform(screen: "Shelf", wish: str, conversation: str) -> None:
+def perform(screen: "Shelf", wish: str, conversations: Sequence[str]) -> None:
     """Do what the list asks for. Raises LocalKVError."""
     match wish:
         case "pin":
-            pin(screen, conversation)
+            _each(screen, conversations, pin)
         case "archive":
-            archive(screen, conversation)
+            _each(screen, conversations, archive)
         case "tags":
-            ask_tags(screen, conversation)
+            ask_tags(screen, conversations)
         case "undo":
-            bring_back(screen, conversation)
+            _each(screen, conversations, bring_back)
+        case "delete" if screen.sessions.place != "trash":
+            for conversation in conversations:
+                screen.take_out(conversation)
+            screen.say(f"{len(conversations)} conversations are in the trash. u brings them back, the last one first.")
+            screen.stage.show_facts()
         case _:
-            erase(screen, conversation)
+            erase(screen, *conversations)
+
+
+def _each(screen: "Shelf", conversations: Sequence[str], do: Callable[["Shelf", str], None]) -> None:
+    for conversation in conversations:
+        do(screen, conversation)
+    screen.sessions.unmark()
 
 
 def pin(screen: "Shelf", conversation: str) -> None:
@@ -45,18 +57,19 @@ def tag(screen: "Shelf", conversation: str, words: str) -> None:
     _say(screen, filing.change_tags(screen.desk.store, _known(screen, conversation), words), conversation)
 
 
-def ask_tags(screen: "Shelf", conversation: str) -> None:
-    """Let the person write all tags of it."""
+def ask_tags(screen: "Shelf", conversations: Sequence[str]) -> None:
+    """Let the person write all tags of one conversation, or those that several get beside their own."""
     from localkv.tui.dialogs import Line
 
-    known = _known(screen, conversation)
+    known = _known(screen, conversations[0])
+    alone = len(conversations) == 1
+    question = f"Tags of {filing.called(known)}" if alone else f"Tags that {len(conversations)} conversations get"
 
     def done(answer: str | None) -> None:
         if answer is not None:
-            screen.refuse(lambda: _set_tags(screen, conversation, answer))
+            screen.refuse(lambda: _set_tags(screen, conversations, answer, keep=not alone))
 
-    question = f"Tags of {filing.called(known)}, with spaces between"
-    screen.app.push_screen(Line(question, " ".join(known.tags), empty=True), done)
+    screen.app.push_screen(Line(f"{question}, with spaces between", " ".join(known.tags) if alone else "", empty=alone), done)
 
 
 def bring_back(screen: "Shelf", conversation: str) -> None:
@@ -66,11 +79,11 @@ def bring_back(screen: "Shelf", conversation: str) -> None:
     _say(screen, f"{filing.called(known)} is {where} again", conversation)
 
 
-def erase(screen: "Shelf", conversation: str) -> None:
-    """Ask whether it is to go for good, and let it."""
+def erase(screen: "Shelf", *conversations: str) -> None:
+    """Ask whether they are to go for good, and let them."""
     from localkv.tui.erasing import ask
 
-    ask(screen, conversation)
+    ask(screen, conversations)
 
 
 def show_trash(screen: "Shelf", name: str) -> None:
@@ -82,9 +95,13 @@ def show_trash(screen: "Shelf", name: str) -> None:
     screen.show_list("trash")
 
 
-def _set_tags(screen: "Shelf", conversation: str, words: str) -> None:
-    screen.desk.store.set_tags(conversation, words.replace(",", " ").split())
-    _say(screen, filing.change_tags(screen.desk.store, _known(screen, conversation), ""), conversation)
+def _set_tags(screen: "Shelf", conversations: Sequence[str], words: str, *, keep: bool) -> None:
+    chosen = words.replace(",", " ").split()
+    for conversation in conversations:
+        known = _known(screen, conversation)
+        screen.desk.store.set_tags(conversation, [*(known.tags if keep else ()), *chosen])
+        _say(screen, filing.change_tags(screen.desk.store, known, ""), conversation)
+    screen.sessions.unmark()
 
 
 def _known(screen: "Shelf", conversation: str) -> Conversation:

@@ -35,6 +35,7 @@ class Facts:
     """There is text below the view."""
     listed: int = 0
     conversations: int = 0
+    marked: int = 0
     place: Place = "list"
     """Which of them the list shows."""
 
@@ -70,6 +71,8 @@ class Instruments:
 
 
 def _counted(facts: Facts) -> str:
+    if facts.marked:
+        return f"{format_count(facts.marked)} marked"
     if facts.listed == facts.conversations:
         return format_count(facts.conversations)
     return f"{format_count(facts.listed)} of {format_count(facts.conversations)}"

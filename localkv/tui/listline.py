@@ -26,6 +26,7 @@ MEANINGS = (
     ("-", "nothing is cached: the time beside it is what computing it again will take"),
     (GENERATING, "an answer is being written"),
     (UNREAD, "a new answer that you have not seen"),
+    ("x", "it is marked: the next key is meant for all that are"),
 )
 """For help."""
 
@@ -45,6 +46,7 @@ class Look:
     """GENERATING or UNREAD, which say more than where the cache is."""
     resume: Resume | None = None
     opened: bool = False
+    marked: bool = False
     sizes: bool = False
     """Show how long it is, in tokens, and not how old."""
 
@@ -62,7 +64,7 @@ def line(item: Item, width: int, look: Look) -> list[Span]:
     return [
         (look.glyphs.cursor if look.opened else " ", palette.user),
         (badge, palette.accent + Style(bold=True)),
-        (" ", palette.text),
+        ("x" if look.marked else " ", palette.user),
         (set_cell_size(title, room), palette.text + strong),
         (wait, palette.muted),
         (" ", palette.text),

@@ -265,6 +265,8 @@ class ChatScreen(Shelf, Writing):
         if self.filter.has_class("-open") and self.focused in {self.filter, self.sessions}:
             self.close_filter()
             self.sessions.focus()
+        elif self.focused is self.sessions and self.sessions.unmark():
+            pass
         elif self.sessions.place != "list" and self.focused is self.sessions:
             self.sessions.go_to("list")
         elif self.has_class("side-open") or self.has_class("panel-open"):

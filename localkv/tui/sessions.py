@@ -54,12 +54,15 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
             self.conversation = conversation
 
     class Asked(Message):
-        """The person wants something done: "rename", "delete", "undo", "pin", "tags", "archive" or "filter"."""
+        """The person wants something done: "rename", "delete", "undo", "pin", "tags", "archive" or "filter".
 
-        def __init__(self, wish: str, conversation: str) -> None:
+        It is meant for these conversations: those that are marked, else the one under the cursor.
+        """
+
+        def __init__(self, wish: str, *conversations: str) -> None:
             super().__init__()
             self.wish = wish
-            self.conversation = conversation
+            self.conversations = conversations
 
     class Rested(Message):
         """The cursor stays on this conversation for a moment: it may be opened next."""
@@ -89,6 +92,8 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
         self._rows: list[Item | Heading] = []
         self._row_of: list[int] = []
         self._resting: Timer | None = None
+        self.marked: frozenset[str] = frozenset()
+        """Conversations of this place that the next key is meant for."""
         self.shown: list[Item] = []
         """Those that the filter left, in their order."""
         self.order: Order = "newest"
@@ -114,6 +119,7 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
     def show(self, items: Sequence[Item]) -> None:
         """These conversations; the cursor stays on the one it was on."""
         self._items = ordered(items, self.order)
+        self.marked &= {item.id for item in self._items if item.place == self.place}
         self._filter()
 
     def change(self, item: Item) -> None:
@@ -130,6 +136,7 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
         """Show what is kept in another place."""
         if place != self.place:
             self.place = place
+            self.marked = frozenset()
             self._filter()
             self.cursor = 0
             self.post_message(self.Rearranged())
@@ -227,6 +234,7 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
             self._badges.get(item.id, ""),
             self._resumes.get(item.id),
             opened=item.id == self.opened,
+            marked=item.id in self.marked,
             sizes=self.order == "size",
         )
 
@@ -276,7 +284,8 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_rename_row(self) -> None:
         """Rename the conversation under the cursor."""
-        self._ask("rename")
+        if self.current is not None:
+            self.post_message(self.Asked("rename", self.current.id))
 
     def action_delete_row(self) -> None:
         """Trash the conversation under the cursor; in the trash: remove it for good."""
@@ -284,8 +293,10 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_undo(self) -> None:
         """Bring back what was trashed last; in the trash: the conversation under the cursor."""
-        row = self.current.id if self.place == "trash" and self.current is not None else ""
-        self.post_message(self.Asked("undo", row))
+        if self.place == "trash":
+            self._ask("undo")
+        else:
+            self.post_message(self.Asked("undo"))
 
     def action_pin_row(self) -> None:
         """Keep the conversation under the cursor on top, or no longer."""
@@ -310,11 +321,30 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_filter(self) -> None:
         """Type words to filter by."""
-        self.post_message(self.Asked("filter", ""))
+        self.post_message(self.Asked("filter"))
+
+    def action_mark_row(self) -> None:
+        """Mark the conversation under the cursor, or no longer, and go to the next."""
+        if self.current is not None:
+            self.marked ^= {self.current.id}
+            self.action_scroll_down()
+            self.refresh()
+            self.post_message(self.Rearranged())
+
+    def unmark(self) -> bool:
+        """Mark none; whether some were."""
+        had, self.marked = bool(self.marked), frozenset()
+        if had:
+            self.refresh()
+            self.post_message(self.Rearranged())
+        return had
 
     def _ask(self, wish: str) -> None:
-        if self.current is not None:
-            self.post_message(self.Asked(wish, self.current.id))
+        wanted = [item.id for item in self._items if item.id in self.marked]
+        if not wanted and self.current is not None:
+            wanted = [self.current.id]
+        if wanted:
+            self.post_message(self.Asked(wish, *wanted))
 
     def action_scroll_up(self) -> None:
         """The row above."""

@@ -80,22 +80,22 @@ class Shelf(Reading):
     def on_sessions_asked(self, event: Sessions.Asked) -> None:
         """Something to be done to a row."""
         event.stop()
-        self.refuse(lambda: self._do(event.wish, event.conversation))
+        self.refuse(lambda: self._do(event.wish, event.conversations))
 
-    def _do(self, wish: str, conversation: str) -> None:
-        match wish:
-            case "rename":
+    def _do(self, wish: str, conversations: tuple[str, ...]) -> None:
+        match wish, conversations:
+            case "rename", (conversation,):
                 self.ask_title(conversation)
-            case "delete" if self.sessions.place != "trash":
+            case "delete", (conversation,) if self.sessions.place != "trash":
                 self.delete(conversation)
-            case "undo" if not conversation:
+            case "undo", ():
                 self.undo_delete()
-            case "filter":
+            case "filter", _:
                 self.show_filter()
             case _:
                 from localkv.tui import filing
 
-                filing.perform(self, wish, conversation)
+                filing.perform(self, wish, conversations)
 
     def on_sessions_rearranged(self, event: Sessions.Rearranged) -> None:
         """Another order, or another place."""

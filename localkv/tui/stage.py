@@ -190,6 +190,7 @@ class Stage:
             below=not self._widgets.transcript.following,
             listed=len(sessions.shown),
             conversations=sessions.count,
+            marked=len(sessions.marked),
             place=sessions.place,
         )
 

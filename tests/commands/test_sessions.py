@@ -247,3 +247,21 @@ def test_search(many, store):
     assert len(json.loads(run("search", "needle", "--json").stdout)) == 2
     assert len(json.loads(run("search", "needle", "--json", "--limit", "1").stdout)) == 1
     assert run("search", "nowhere").stdout == "No message has these words.\n"
+
+
+def test_complaint_25_sessions_can_be_listed_renamed_shown_and_removed(many):
+    """Nobody needs the screen to find, name, read and delete what can be resumed."""
+    assert listed() == ["c", "a", "b"]
+    assert run("rename", "a", "z").exit_code == 0
+    assert "needle" in run("show", "z").stdout
+    assert run("rm", "z").exit_code == 0
+    assert listed() == ["c", "b"]
+
+
+def test_emptying_the_trash_takes_all_of_it(many):
+    """All conversations in the trash go in one step, with the words of their messages; the others stay."""
+    run("trash", "a"), run("trash", "b")
+    assert len(json.loads(run("empty-trash", "--json").stdout)["removed"]) == 2
+    assert listed("--all") == ["c"]
+    assert len(json.loads(run("search", "needle", "--json").stdout)) == 1
+    assert json.loads(run("empty-trash", "--json").stdout)["removed"] == []

@@ -160,6 +160,46 @@ def test_complaint_15_the_trash_gives_back(world):
     play(world.app(session="three"), scene, size=WIDE)
 
 
+def test_complaint_24_many_at_once(world):
+    """x marks, and the next key is meant for all that are: tags, archive, trash, back, and gone for good after one question."""
+    for index in range(6):
+        world.talk(f"t{index}", "q", "a", age=60.0 * (index + 1))
+    world.store.set_tags(world.store.by_name("t1").id, ["old"])
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await in_list(pilot)
+        await pilot.press("down", "x", "x", "x")
+        await until(pilot, lambda: "3 marked" in text_of(pilot.app), "three are marked")
+        assert sum(" xt" in row or row.startswith("xt") for row in listed(screen)) == 3
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Line), "the question")
+        await write(pilot, "batch")
+        await pilot.press("enter")
+        await until(pilot, lambda: world.store.by_name("t3").tags == ("batch",), "tags")
+        assert world.store.by_name("t1").tags == ("batch", "old"), "tags are added to those that were there"
+        assert screen.sessions.marked == frozenset()
+        await in_list(pilot)
+        await pilot.press("down", "x", "x", "escape")
+        await until(pilot, lambda: not screen.sessions.marked, "esc takes the marks away")
+        await in_list(pilot)
+        await pilot.press("x", "x", "d")
+        await until(pilot, lambda: names(screen) == ["t2", "t3", "t4", "t5"], "two in the trash")
+        await pilot.press("u")
+        await until(pilot, lambda: len(names(screen)) == 5, "one is back")
+        screen.sessions.focus()
+        await pilot.press("end", "x", "up", "x", "d", "v", "v")
+        await until(pilot, lambda: len(names(screen)) == 3 and "Trash" in text_of(pilot.app), "the trash")
+        await pilot.press("home", "x", "x", "x", "d")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Confirm), "one question")
+        assert "3 conversations" in text_of(pilot.app)
+        await pilot.press("y")
+        await until(pilot, lambda: len(world.store.list(include_trashed=True)) == 3, "gone")
+        assert len(names(screen)) == 0
+
+    play(world.app(session="t2"), scene, size=WIDE)
+
+
 def test_opening_from_the_trash_brings_back(world):
     """What is opened is wanted: it is in the list again, where it was."""
     world.talk("one", "q", "a", age=5)
