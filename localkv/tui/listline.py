@@ -64,7 +64,7 @@ def line(item: Item, width: int, look: Look) -> list[Span]:
     return [
         (look.glyphs.cursor if look.opened else " ", palette.user),
         (badge, palette.accent + Style(bold=True)),
-        ("x" if look.marked else " ", palette.user),
+        ("x", palette.user) if look.marked else (" ", palette.text),
         (set_cell_size(title, room), palette.text + strong),
         (wait, palette.muted),
         (" ", palette.text),
