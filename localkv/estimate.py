@@ -49,6 +49,7 @@ def estimate(opened: Opened, home: Home, report: Report) -> Estimated:
         sliding=_sliding(layout),
         state_bytes=sum(state.n_bytes for _, state in layout.states) if layout else 0,
         record_overhead_bytes=ALIGN,
+        vram_bytes=counts.vram.limit_bytes if counts else 0,
         ram_bytes=counts.ram.limit_bytes if counts else 0,
         ssd_bytes=counts.ssd.limit_bytes if counts else 0,
         read_rate=read_rate,

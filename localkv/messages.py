@@ -338,6 +338,8 @@ class Estimated(Reply, frozen=True, kw_only=True):
     record_overhead_bytes: int
     ram_bytes: int
     ssd_bytes: int
+    vram_bytes: int = 0
+    """Of the pool on the device, beside the slot."""
     read_rate: float
     """Bytes from SSD, verified; 0 if nothing can be written there."""
     read_cold: bool

@@ -126,7 +126,7 @@ def as_document(found: Estimated, costs: list[Cost]) -> dict[str, Any]:
             "sliding": [{"window": each.window, "bytes": each.token_bytes} for each in found.sliding],
             "states": found.state_bytes,
         },
-        "tier_bytes": {"ram": found.ram_bytes, "ssd": found.ssd_bytes},
+        "tier_bytes": {"vram": found.vram_bytes, "ram": found.ram_bytes, "ssd": found.ssd_bytes},
         "rates": {
             "ssd_read_bytes_per_second": found.read_rate,
             "ssd_read_from_disk": found.read_cold,
@@ -149,10 +149,11 @@ def _print(found: Estimated, costs: list[Cost]) -> None:
 def _head(found: Estimated) -> list[str]:
     sliding = "".join(f", {format_bytes(each.token_bytes)} within {each.window:,}" for each in found.sliding)
     states = f", {format_bytes(found.state_bytes)} of states" if found.state_bytes else ""
+    vram = f"the pool on the GPU holds {format_bytes(found.vram_bytes)}, " if found.vram_bytes else ""
     return [
         f"{found.title} on {found.device}, up to {format_count(found.context_tokens)} tokens",
         f"per token: {format_bytes(found.full_token_bytes)}{sliding}{states}",
-        f"RAM holds {format_bytes(found.ram_bytes)}, SSD {format_bytes(found.ssd_bytes)}",
+        f"{vram}RAM holds {format_bytes(found.ram_bytes)}, SSD {format_bytes(found.ssd_bytes)}",
         "",
     ]
 

@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 
 from localkv.events import EventLog
 from localkv.flows import Flow
+from localkv.kv.record import RecordKind
 from localkv.placement.index import Entry, Index
 from localkv.placement.judge import Judge
 from localkv.placement.moves import Move, Where
@@ -134,7 +135,7 @@ class Berths:
     def _place(self, entry: Entry, lesser: list[Resident]) -> Place | None:
         kind, n_bytes = entry.row.kind, entry.row.n_bytes
         while (place := self.pool.reserve(kind, n_bytes)) is None:
-            goes = next(([one] for one in lesser if self._entry(one).row.kind == kind), None)
+            goes = next(([one] for one in lesser if self._serves(self._entry(one), kind)), None)
             goes = goes or whole_arena(lesser, self._arena_of, self.pool.n_used)
             if not goes:
                 return None
@@ -142,6 +143,10 @@ class Berths:
                 lesser.remove(one)
                 self._leave(self._entry(one))
         return place
+
+    def _serves(self, entry: Entry, kind: RecordKind) -> bool:
+        """Whether its place can be given to a record of `kind`."""
+        return entry.berth is not None and (entry.berth.kind == kind or self.pool.may_borrow(kind))
 
     def _entry(self, resident: Resident) -> Entry:
         return self._index.in_vram[resident.key[1]]

@@ -63,8 +63,8 @@ class Judge:
         return self._resident(entry, now, len(place.memory), worth, held=held)
 
     def in_vram(self, entry: Entry, n_bytes: int, now: float) -> Resident:
-        """As a resident of the device, in a place of `n_bytes`."""
-        worth = saved_by_vram(self.rates, in_ram=entry.place is not None)
+        """As a resident of the device, in a place of `n_bytes`. What a newer state has replaced goes first."""
+        worth = 0.0 if entry.saving is Saving.SPARE else saved_by_vram(self.rates, in_ram=entry.place is not None)
         return self._resident(entry, now, n_bytes, worth, held=entry.holds > 0)
 
     def newcomer(self, entry: Entry, now: float, *, pointed_at: bool) -> Order:

@@ -105,11 +105,12 @@ class HostPool(places.Places[memoryview]):
 
     def close(self) -> None:
         """Take back what is registered with a device; the memory goes when its last view does. No copy may be under way."""
-        pinner, self._pinner = self._pinner, None
-        for mapping in self._mappings:
-            if mapping.pinned and pinner is not None:
-                pinner.unpin(_address(mapping.memory))
-                mapping.pinned = False
+        with self._growing:
+            pinner, self._pinner = self._pinner, None
+            for mapping in self._mappings:
+                if mapping.pinned and pinner is not None:
+                    pinner.unpin(_address(mapping.memory))
+                    mapping.pinned = False
 
     def give_back(self) -> int:
         """Let the system have the pages of arenas that hold nothing; returns the bytes. They are taken again when they are used.

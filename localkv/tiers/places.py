@@ -87,7 +87,7 @@ class Places(Generic[M]):
             return sys.maxsize if self.limit_bytes else 0
         with self._lock:
             idle = sum(len(arena.memory) // size for arena in self._arenas if arena.kind != kind and not arena.n_used)
-            lent = [self._arenas[place.arena].n_used > 0 for place in self._free[_other(kind)] if self._may_borrow(kind)]
+            lent = [self._arenas[place.arena].n_used > 0 for place in self._free[_other(kind)] if self.may_borrow(kind)]
             return len(self._free[kind]) + idle + sum(lent) + self._n_to_grow(kind)
 
     def n_used(self, arena: int) -> int:
@@ -103,7 +103,7 @@ class Places(Generic[M]):
         place = self._take(kind)
         while place is None and self._grow(kind):
             place = self._take(kind)
-        if place is None and self._may_borrow(kind):
+        if place is None and self.may_borrow(kind):
             place = self._take(_other(kind))
         return place
 
@@ -116,7 +116,7 @@ class Places(Generic[M]):
                 self.used_bytes -= len(place.memory)
                 self._free[place.kind].append(place)
 
-    def _may_borrow(self, kind: RecordKind) -> bool:
+    def may_borrow(self, kind: RecordKind) -> bool:
         """True if places of the other class hold records of `kind` without wasting more than half."""
         return self.place_bytes[kind] <= self.place_bytes[_other(kind)] <= 2 * self.place_bytes[kind]
 

@@ -104,7 +104,7 @@ def test_json(home, capsys):
     assert document["bytes_per_token"] == {"full": 1000, "sliding": [{"window": 1024, "bytes": 500}], "states": 7_000_000}
     assert [row["tokens"] for row in document["conversations"]] == list(plan.LENGTHS)
     assert document["rates"]["prefill_tokens_per_second"] == pytest.approx(1000)
-    assert document["tier_bytes"] == {"ram": GIB, "ssd": 10 * GIB}
+    assert document["tier_bytes"] == {"vram": 0, "ram": GIB, "ssd": 10 * GIB}
 
 
 def test_model_and_quant_reach_the_engine(home):

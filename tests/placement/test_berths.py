@@ -246,3 +246,20 @@ def test_classes_of_unlike_size_share_the_pool(tmp_path):
             pool.release(place)
     assert pool.reserve("checkpoint", layout.max_checkpoint_bytes) is not None
     pool.check()
+
+
+def test_a_state_that_was_replaced_goes_first(tmp_path):
+    """The conversation goes on: its old end is on the device for nothing, and makes room before anything that is wanted does."""
+    life = Parking(tmp_path / "store", Device(4))
+    ids = [*conversation(1, 2), 7, 7]
+    old = life.admit(ids)
+    assert life.park(ids, old) == 3
+    longer = [*ids, 8]
+    new = life.admit(longer, replaces=old.name)
+    assert life.park(longer, new) == 1
+    other = conversation(2, 1)
+    assert life.park(other, life.admit(other)) == 1
+    assert life.tiers(longer, new) == ["vram"] * 3
+    here = life.keeper._box.ask(lambda: set(life.keeper._index.in_vram))
+    assert old.name not in here
+    life.end()
