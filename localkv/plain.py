@@ -110,6 +110,7 @@ class PlainChat(OpenChat):
             "edit": self.edit,
             "fork": self.fork,
             "branch": self.branch,
+            "branches": lambda _: self.branches(),
             "prune": lambda _: self.prune(),
             "quit": lambda _: self.quit(),
         }

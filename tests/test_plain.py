@@ -309,9 +309,10 @@ def said(home, name):
 
 def test_edit_and_branch(home):
     """A question asked in other words stands beside the old one; /branch shows both and goes back, with what followed."""
-    result = chat(home, "say A\nsay B\n/edit say C\n/branch\n/branch 1\n/branch 9\n/branch x\n", session="s")
+    result = chat(home, "say A\nsay B\n/edit say C\n/branch\n/branches\n/branch 1\n/branch 9\n/branch x\n", session="s")
     assert [line.text for line in result.engine.requests[-1].lines] == ["say A", "A", "say C"]
     assert "  1/2  You: say B\n> 2/2  You: say C\n" in result.out
+    assert ">     4  Answer: C\n      4  Answer: B\n" in result.out
     assert said(home, "s") == ["say A", "A", "say B", "B"]
     assert "has 2 versions" in result.err
     assert '"x" is no number' in result.err
@@ -348,8 +349,8 @@ def test_find_and_copy(home):
 
 def test_commands_about_messages_before_the_first_one(home):
     """Each says that nothing was said yet."""
-    result = chat(home, "/find x\n/copy\n/edit x\n/fork\n/branch\n/prune\n/undo\n")
-    assert result.err.count("nothing was said in this conversation yet") == 6
+    result = chat(home, "/find x\n/copy\n/edit x\n/fork\n/branch\n/branches\n/prune\n/undo\n")
+    assert result.err.count("nothing was said in this conversation yet") == 7
     assert names(home) == []
 
 

@@ -105,6 +105,22 @@ class ForkTable(MessageTable):
                 for key, depth, created in found
             ]
 
+    def branch_top(self, leaf: str) -> str:
+        """The first message that only the branch ending in `leaf` has. Raises ConversationError if there is no other branch."""
+        conversation = self.message(leaf).conversation
+        places = self.versions(conversation)
+        own = [message.id for message in self.path(conversation, leaf) if message.id in places]
+        if not own:
+            raise ConversationError("this is the only branch; trash the conversation instead")
+        return own[-1]
+
+    def beside(self, leaf: str) -> builtins.list[str]:
+        """The first messages of all other branches than the one ending in `leaf`."""
+        conversation = self.message(leaf).conversation
+        places = self.versions(conversation)
+        path = [message.id for message in self.path(conversation, leaf) if message.id in places]
+        return [other for message in path for other in self.shown_versions(message) if other != message]
+
     def look_at(self, message: str) -> str:
         """Look at `message` and what was last written below it; the id of the message that this path ends in."""
         with self._database.writing() as connection:

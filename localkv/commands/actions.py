@@ -119,6 +119,7 @@ ACTIONS = (
     Action("find", "find words in this conversation", "ctrl+f", "find_text", slash="find", arguments="[WORDS]"),
     Action("prune", "take this message and all below it away; /undo brings them back", slash="prune"),
     Action("branch", "show the versions of this message, or look at version N", slash="branch", arguments="[N]"),
+    Action("branches", "all branches: look at one, take it or all others away", "", "branches", slash="branches"),
     # On a message
     Action("message.fold", "show or hide what the model thought", "space,enter", "wish('fold')", "message", "fold", "fold",
            plain=False),

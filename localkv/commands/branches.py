@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localkv.chat.store import ConversationStore
+from localkv.chat.thoughts import answer_of
 from localkv.chat.tree import Branch, Message
 from localkv.chat.visible import one_line
 from localkv.chat.words import excerpt, pattern_of
@@ -102,7 +103,7 @@ def fork_title(title: str) -> str:
 
 def first_words(message: Message) -> str:
     """Who said it and how it begins, on one line."""
-    line = one_line(message.text[:1000])
+    line = one_line(answer_of(message.text)[:1000])
     return f"{_SPEAKERS[message.role]}: {line if len(line) <= SHOWN else line[: SHOWN - 1] + '…'}"
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from localkv.chat.thoughts import answer_of
 from localkv.chat.tree import Conversation
 from localkv.chat.visible import one_line
 from localkv.commands.branches import describe_branch, first_words, fork_title, found_in
@@ -69,7 +70,7 @@ def branches(name: Name, as_json: AsJson = False) -> None:
         return
     now = time.time()
     for each in found:
-        words = one_line(each.text[:1000])[:60]
+        words = one_line(answer_of(each.text)[:1000])[:60]
         mark = ">" if each.shown else " "
         typer.echo(
             f"{mark} {each.leaf[:SHOWN_ID]}  {each.n_messages:>5}  {format_age(now - each.created):>5}  {words}".rstrip()

@@ -96,6 +96,12 @@ class OpenChat(ABC):
         look_at_version(store, message, int(argument))
         self.open(self.stored().name)
 
+    def branches(self) -> None:
+        """Print every path through the conversation by what it ends in, the one last written first."""
+        for branch in self.talk.store.branches(self.stored().id):
+            words = first_words(self.talk.store.message(branch.leaf))
+            self.console.tell(f"{'>' if branch.shown else ' '} {branch.n_messages:>5}  {words}")
+
     def prune(self) -> None:
         """Take the last message away."""
         last = self.path()[-1]

@@ -8,6 +8,7 @@ UI's. Refusals are LocalKVErrors for the caller to show.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from localkv.chat.thoughts import answer_of
 from localkv.chat.tree import Message
@@ -36,6 +37,14 @@ class Reach:
     copy: Callable[[str, str], None]
     open: Callable[[str], None]
     sign: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A branch, by the message that it ends in, and what is to become of it."""
+
+    leaf: str
+    wish: Literal["look", "take away", "keep alone"] = "look"
 
 
 class Acts:
@@ -188,14 +197,26 @@ class Acts:
         self._stage.desk.look_at(other)
         self._transcript.swap(self._stage.entries(), message, other)
 
-    def take_away(self, message: str) -> None:
-        """Take a message and everything below it away; it comes back with `bring_back`."""
+    def take_away(self, *messages: str) -> None:
+        """Take messages and everything below them away; they come back together with `bring_back`."""
         self._refuse_while_busy()
-        n_messages = self._stage.desk.take_away(message)
+        n_messages = self._stage.desk.take_away([*messages])
         self._transcript.choose("")
         self._transcript.sync(self._stage.entries())
         what = "one message is" if n_messages == 1 else f"{n_messages:,} messages are"
         self._reach.say(f"{what} taken away. u in the conversation or /undo brings them back.", "information")
+
+    def take_branch(self, pick: Pick) -> None:
+        """Look at a branch, take it away, or take all others away. Raises LocalKVError."""
+        self._refuse_while_busy()
+        desk = self._stage.desk
+        if pick.wish == "take away":
+            self.take_away(desk.store.branch_top(pick.leaf))
+            return
+        desk.end_at(pick.leaf)
+        self._transcript.show(self._stage.entries())
+        if pick.wish == "keep alone" and (others := desk.store.beside(pick.leaf)):
+            self.take_away(*others)
 
     def bring_back(self) -> bool:
         """Bring back the branch that was taken away last; whether there is one."""

@@ -49,8 +49,8 @@ class Desk:
         """Newest last: what undo brings back."""
         self.places: Places = {}
         """Of messages that have several versions, which one they are."""
-        self._taken: list[tuple[str, int]] = []
-        """Messages that were taken away, newest last, and how many conversations were in the trash then."""
+        self._taken: list[tuple[list[str], int]] = []
+        """Messages that were taken away together, newest last, and how many conversations were in the trash then."""
 
     @property
     def key(self) -> str:
@@ -149,20 +149,21 @@ class Desk:
             return None
         return versions[(versions.index(message) + step) % len(versions)]
 
-    def take_away(self, message: str) -> int:
-        """Take a message and all below it away; how many messages that are."""
-        n_messages = self.store.take_away(message)
-        self._taken.append((message, len(self.trashed)))
+    def take_away(self, messages: list[str]) -> int:
+        """Take messages and all below them away; how many messages that are."""
+        n_messages = sum([self.store.take_away(message) for message in messages])
+        self._taken.append((messages, len(self.trashed)))
         self.read_whole()
         return n_messages
 
     def bring_back(self) -> str:
-        """Bring back what was taken away last, if nothing was trashed since; its id, or nothing."""
+        """Bring back what was taken away last, if nothing was trashed since; the id of one of its messages, or nothing."""
         if not self._taken or self._taken[-1][1] < len(self.trashed):
             return ""
-        message, _ = self._taken[-1]
-        conversation = self.store.message(message).conversation
-        self.store.bring_back(message)
+        messages, _ = self._taken[-1]
+        conversation = self.store.message(messages[-1]).conversation
+        for message in messages:
+            self.store.bring_back(message)
         self._taken.pop()
         if self.key != conversation:
             self.open(conversation)

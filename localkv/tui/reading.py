@@ -11,9 +11,10 @@ from typing import Concatenate, ParamSpec, TypeVar
 from textual.widgets import Static
 
 from localkv.errors import LocalKVError
-from localkv.tui.acts import Acts
+from localkv.tui.acts import Acts, Pick
 from localkv.tui.clean import one_line
 from localkv.tui.clipboard import put
+from localkv.tui.desk import Desk
 from localkv.tui.entries import answer_text
 from localkv.tui.panes import Panes
 from localkv.tui.stage import Severity, Stage
@@ -39,6 +40,7 @@ def refusing(action: Callable[Concatenate[Screen, P], None]) -> Callable[Concate
 class Reading(Panes):
     """A screen on which a conversation is read."""
 
+    desk: Desk
     stage: Stage
     acts: Acts
 
@@ -97,6 +99,26 @@ class Reading(Panes):
             self.composer.focus()
             return True
         return False
+
+    @refusing
+    def action_branches(self) -> None:
+        """Every path through the open conversation."""
+        from localkv.tui.brancher import Brancher
+
+        def done(pick: Pick | None) -> None:
+            if pick is not None:
+                self.take_branch(pick)
+
+        branches = self.desk.store.branches(self.desk.key) if self.desk.key else []
+        if len(branches) < 2:
+            self.say("this conversation has one branch; r or e on a message makes another")
+            return
+        self.app.push_screen(Brancher(self._palette, branches, self.desk.clock()), done)
+
+    @refusing
+    def take_branch(self, pick: Pick) -> None:
+        """What was chosen among the branches."""
+        self.acts.take_branch(pick)
 
     # Words
 

@@ -384,6 +384,55 @@ def test_commands_say_what_they_miss(world):
     play(world.app(), scene)
 
 
+def three_branches(world):
+    """A conversation that parts twice; its id and the last messages of its branches, the newest first."""
+    talk = world.talk("t", "q1", "a1", "q2", "a2")
+    path = world.store.path(talk)
+    second = world.store.ask(talk, path[1].id, "other q2").id
+    third = world.store.ask(talk, None, "other q1").id
+    return talk, [third, second, path[-1].id]
+
+
+@pytest.mark.parametrize(("keys", "left", "path"), [
+    (["down", "enter"], 3, ["q1", "a1", "other q2"]),
+    (["down", "f8"], 2, ["other q1"]),
+    (["f8"], 2, ["q1", "a1", "other q2"]),
+    (["down", "down", "f9"], 1, ["q1", "a1", "q2", "a2"]),
+    (["a", "2", "f9"], 1, ["q1", "a1", "q2", "a2"]),
+    (["escape"], 3, ["other q1"]),
+])  # fmt: skip
+def test_branches_are_looked_at_taken_away_and_kept_alone(world, keys, left, path):
+    """/branches shows them all; what it takes away comes back together."""
+    talk, leaves = three_branches(world)
+
+    async def scene(pilot):
+        await ready(pilot)
+        await command(pilot, "/branches")
+        await until(pilot, lambda: "3 branches" in text_of(pilot.app), "the dialog")
+        await pilot.press(*keys)
+        await until(pilot, lambda: pilot.app.screen is pilot.app.chat_screen, "the chat")
+        assert texts(world, talk) == path
+        assert len(world.store.branches(talk)) == left
+        assert path[-1] in text_of(pilot.app)
+        if left < 3:
+            await command(pilot, "/undo")
+            assert {branch.leaf for branch in world.store.branches(talk)} == set(leaves)
+
+    play(world.app(session="t"), scene)
+
+
+def test_one_branch_needs_no_list(world):
+    """There is nothing to choose from, and a sentence says so."""
+    world.talk("t", "q1", "a1")
+
+    async def scene(pilot):
+        await ready(pilot)
+        await command(pilot, "/branches")
+        assert "has one branch" in notices(pilot.app)
+
+    play(world.app(session="t"), scene)
+
+
 # Find
 
 

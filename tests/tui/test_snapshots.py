@@ -279,3 +279,18 @@ def test_what_is_done_to_messages(world, snap_compare, keys, size):
         await pilot.press(*keys)
 
     assert snap_compare(app, terminal_size=size, run_before=act)
+
+
+def test_branches(world, snap_compare):
+    """All paths through a conversation, the one that is looked at marked."""
+    converse(world)
+    path = world.store.path(world.store.by_name("Rust").id)
+    world.store.ask(path[0].conversation, path[1].id, "What is a borrow?")
+    app = world.app(session="Rust")
+
+    async def act(pilot):
+        await settled(pilot)
+        app.chat_screen.action_branches()
+        await until(pilot, lambda: "3 branches" in text_of(app), "the dialog")
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=act)
