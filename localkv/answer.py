@@ -5,6 +5,7 @@ Torch-free itself (the stream brings a tokenizer). Thread: the engine's.
 
 from localkv.chat.stream import TextStream
 from localkv.errors import ContextFull
+from localkv.events import EventLog
 from localkv.kv.record import unpack_ids
 from localkv.messages import Submit
 from localkv.opened import Opened
@@ -26,11 +27,18 @@ class Answer:
         for token in self._before:
             self.stream.push(token)
 
-    def refuse_overlong(self) -> None:
-        """Raises ContextFull if there is no room for even one more token."""
-        limit = self.opened.context_tokens
-        if len(self.prompt) >= limit:
-            raise ContextFull(len(self.prompt), limit)
+    def make_room(self, events: EventLog) -> None:
+        """Have a slot that the prompt and the answer fit into.
+
+        Raises ContextFull if not even one more token would, TooLittleMemory if there is none for the prompt.
+        """
+        n_prompt, limit = len(self.prompt), self.opened.context_tokens
+        if n_prompt < limit:
+            self.opened.grow(n_prompt + self.request.sampling.max_tokens, events)
+            limit = self.opened.room_tokens
+        if n_prompt >= limit:
+            raise ContextFull(n_prompt, limit)
+        self.opened.check_memory(n_prompt)
 
     def push(self, token: int) -> str:
         """The text that `token` makes safe to show."""

@@ -70,6 +70,8 @@ class EngineSection(Section, frozen=True):
     """CPU threads for the model; 0 takes the number of physical cores that this process may use."""
     context_tokens: Natural = 0
     """The longest conversation in tokens; 0 takes the model's own limit (on a GPU: what fits)."""
+    slot_tokens: Natural = 0
+    """Room in device memory at first, in tokens; it grows between turns when a conversation needs more. 0 takes all at once."""
     block_tokens: Annotated[int, msgspec.Meta(ge=16, le=1024, multiple_of=16)] = 256
     """Tokens per block. Another value is another cache."""
     attention: Literal["auto", "default"] = "auto"

@@ -24,6 +24,7 @@
     ├── ContextFull            carries prompt tokens and the limit
     ├── ClipboardRefused       a program did not take what was to be copied
     ├── Cancelled              the person stopped it
+    ├── TooLittleMemory        carries needed and available bytes; nothing was begun
     ├── OutOfMemory            a forward found no memory, after all that can be given back was
     └── EngineError            the engine process
         ├── EngineUnavailable  it could not be started or reached
@@ -149,6 +150,19 @@ class ContextFull(LocalKVError):
         )
         self.prompt_tokens = prompt_tokens
         self.context_tokens = context_tokens
+
+
+class TooLittleMemory(LocalKVError):
+    """A conversation whose state would not fit into memory."""
+
+    def __init__(self, n_tokens: int, needed_bytes: int, available_bytes: int) -> None:
+        super().__init__(
+            f"the state of these {n_tokens:,} tokens needs {needed_bytes >> 20:,} MiB more and {available_bytes >> 20:,} MiB are "
+            "available, with everything given back that can be; close other programs, or go on in a shorter conversation"
+        )
+        self.n_tokens = n_tokens
+        self.needed_bytes = needed_bytes
+        self.available_bytes = available_bytes
 
 
 class OutOfMemory(LocalKVError):

@@ -6,6 +6,7 @@ nothing survives the engine, without a proven slot the model runs uncached.
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ from localkv.engine.memory import trim
 from localkv.engine.selftest import Verdict, prove
 from localkv.engine.slot import IN_FLIGHT, Slot
 from localkv.engine.thrift import Thrifty
-from localkv.errors import StoreError
+from localkv.errors import OutOfMemory, StoreError, TooLittleMemory
 from localkv.events import EventLog, Value
 from localkv.files import Files
 from localkv.kv.layout import Layout
@@ -40,7 +41,7 @@ from localkv.placement.saver import open_store
 from localkv.placement.warmth import HalfLives
 from localkv.tiers.device import SIMULATED_BYTES, DevicePool, Shares, share
 from localkv.tiers.disk import Store
-from localkv.tiers.host import HostPool, available_memory, pin_budget, ram_budget
+from localkv.tiers.host import HostPool, available_memory, pin_budget, ram_budget, swap_memory
 from localkv.tiers.transfer import Transfers
 from localkv.units import parse_bytes
 
@@ -93,6 +94,39 @@ class Opened:
             freed = self.keeper.relieve()
         trim(self.loaded.device)
         return freed + reserved - self._reserved()
+
+    @property
+    def room_tokens(self) -> int:
+        """The longest conversation that the slot has room for now."""
+        return min(self.context_tokens, self.live.slot.context_tokens) if self.live.layout else self.context_tokens
+
+    def grow(self, n_tokens: int, events: EventLog) -> None:
+        """Between turns: if the slot is too small for `n_tokens`, park what it holds, free it, take a larger one.
+
+        The turn that needs it then restores its conversation like any other that has left. Where there is no memory the slot stays
+        as large as it was.
+        """
+        before, began = self.room_tokens, time.monotonic()
+        wanted = grown(before, n_tokens, self.context_tokens)
+        if wanted <= before or self.admission is None:
+            return
+        self.admission.park()
+        self.relieve()
+        try:
+            self.live.resize(wanted)
+        except OutOfMemory as error:
+            events.emit("slot.stays", tokens=before, wanted=wanted, message=str(error.__cause__))
+            return
+        ms = round((time.monotonic() - began) * 1000, 1)
+        events.emit("slot.grow", tokens=self.room_tokens, before=before, bytes=self.live.slot.n_bytes, ms=ms)
+
+    def check_memory(self, n_tokens: int) -> None:
+        """On a CPU the slot takes memory as tokens come: raises TooLittleMemory before the system has to end a process for it."""
+        needed = self.live.bytes_to_touch(n_tokens)
+        if needed and needed > (available := available_memory() + swap_memory()):
+            self.relieve()
+            if needed > (available := available_memory() + swap_memory()):
+                raise TooLittleMemory(n_tokens, needed, available)
 
     def thrifty(self, rebuild: Callable[[Sequence[int]], None]) -> Thrifty:
         """The live conversation, fed in a way that survives a lack of memory; `rebuild` restores what a failed forward has torn."""
@@ -160,7 +194,8 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     ground = Ground(layout, loaded.identity, fingerprint)
     vram = DevicePool(layout.block_bytes, layout.max_checkpoint_bytes, shares.pool_bytes)
     arena = Arena(vram.committed_bytes, loaded.device) if vram.committed_bytes else None
-    slot = Slot(layout, context_tokens, loaded.device, _copier(loaded.device, config))
+    at_first = min(config.engine.slot_tokens or context_tokens, context_tokens)
+    slot = Slot(layout, at_first, loaded.device, _copier(loaded.device, config))
     live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint, arena)
     pool = _open_pool(layout, config, loaded.device, events)
     keeper, trouble = _open_keeper(ground, pool, vram, config, home, events)
@@ -169,6 +204,11 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     opened = Opened(loaded, live, tokens, verdict, context_tokens, keeper, Admission(live, keeper), ground, pool, notes)
     opened.warm()
     return opened
+
+
+def grown(now: int, needed: int, limit: int) -> int:
+    """The next size of a slot for `now` tokens that must hold `needed`: twice as large at least, so that growing stays rare."""
+    return now if needed <= now else min(limit, max(needed, 2 * now))
 
 
 def _prove(loaded: Loaded, home: Home) -> Verdict:

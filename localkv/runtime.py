@@ -101,7 +101,7 @@ class Runtime:
         opened = self._model(request, emit)
         rendered = opened.tokens.render(request.lines)
         answer = Answer(opened, request, rendered.prompt, turn)
-        answer.refuse_overlong()
+        answer.make_room(self._events)
         self.tally.busy_conversation = request.conversation
         try:
             with opened.keeper.quiet(private=request.private) if opened.keeper else nullcontext():
@@ -217,7 +217,7 @@ class Runtime:
             return "cancelled"
         assert logits is not None, "the last token of a prompt is always prefilled"
         sampling = answer.request.sampling
-        room = opened.context_tokens - len(answer.prompt)
+        room = opened.room_tokens - len(answer.prompt)
         stop_ids, max_tokens = opened.tokens.stop_ids, sampling.max_tokens
         decoding = Decoding(live, Sampler(sampling), stop_ids=stop_ids, room=room, max_tokens=max_tokens)
         for token in decoding.run(logits, cancelled, lambda: answer.stream.stopped):

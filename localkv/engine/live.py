@@ -119,6 +119,20 @@ class Live:
         states = sum(state.n_bytes for _, state in self.layout.states)
         return self.layout.token_bytes * self._furthest + self.slot.sliding_bytes + states
 
+    def bytes_to_touch(self, n_tokens: int) -> int:
+        """Memory that `n_tokens` would take beyond what was ever touched; 0 on a device, which has taken all of it."""
+        if self.layout is None or self._device.type != "cpu":
+            return 0
+        return self.layout.token_bytes * max(0, n_tokens - self._furthest)
+
+    def resize(self, context_tokens: int) -> None:
+        """A slot for `context_tokens`, blank. Raises OutOfMemory: it is as large as before, and blank."""
+        self._furthest = 0
+        try:
+            self.slot.resize(context_tokens)
+        finally:
+            self.reset()
+
     def leave(self, n_tokens: int) -> None:
         """Other state is about to be copied in; of the present one only the full blocks of the first `n_tokens` stay."""
         assert self.layout is not None

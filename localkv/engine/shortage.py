@@ -4,12 +4,14 @@ Imports torch. Knows errors and nothing of models. A CUDA error that is no alloc
 after one nothing in the process can be trusted.
 """
 
+import errno
+
 import torch
 
 SAYINGS = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "alloc_failed")
 """What torch's allocators, its BLAS and the system say, in lower case."""
 
-CANDIDATES = (RuntimeError, MemoryError)
+CANDIDATES = (RuntimeError, MemoryError, OSError)
 """What an allocation that fails may raise; most RuntimeErrors are something else."""
 
 
@@ -17,5 +19,7 @@ def is_shortage(error: BaseException) -> bool:
     """Whether `error` says that there was no memory to be had."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
     text = str(error)
     return isinstance(error, RuntimeError) and "CUDA error" not in text and any(saying in text.lower() for saying in SAYINGS)

@@ -20,6 +20,9 @@ import torch
 from transformers.cache_utils import Cache
 
 from localkv.engine.copier import Copier, Mark, copier_for
+from localkv.engine.memory import trim
+from localkv.engine.shortage import CANDIDATES, is_shortage
+from localkv.errors import OutOfMemory
 from localkv.kv.kinds import TORCH_DTYPES, Regions, SlidingRows, build_layers, set_position, sliding_capacity
 from localkv.kv.layout import DTYPE_BYTES, Layout, Slab
 
@@ -41,12 +44,8 @@ class Slot:
 
     def __init__(self, layout: Layout, context_tokens: int, device: torch.device, copier: Copier | None = None) -> None:
         self.layout = layout
-        # Whole blocks: the last block may then be copied in and out like any other.
-        self.context_tokens = math.ceil(context_tokens / layout.block_tokens) * layout.block_tokens
         self.device = device
-        self.regions = self._allocate()
-        self._layers = build_layers(layout, self.regions)
-        self.cache = Cache(layers=self._layers)
+        self._take(context_tokens)
         self.copier = copier or copier_for(device)
         self._stages = self._make_stages()
         self._n_full = len(layout.full_slabs)
@@ -65,6 +64,31 @@ class Slot:
     def staging_bytes(self) -> int:
         """Device memory of the staging buffers."""
         return sum(stage.buffer.numel() for stage in self._stages)
+
+    def resize(self, context_tokens: int) -> None:
+        """Room for `context_tokens` from now on, at other addresses; what was in it is gone, and it is at token 0.
+
+        The old memory goes before the new one is taken: both would not fit. Raises OutOfMemory, and then has the size of before.
+        """
+        self.copier.settle()
+        before = self.context_tokens
+        self.regions, self.cache = Regions((), ()), Cache(layers=[])
+        self._layers.clear()
+        trim(self.device)
+        try:
+            self._take(context_tokens)
+        except CANDIDATES as error:
+            if not is_shortage(error):
+                raise
+            self._take(before)
+            raise OutOfMemory(context_tokens, 0) from error
+
+    def _take(self, context_tokens: int) -> None:
+        # Whole blocks: the last block may then be copied in and out like any other.
+        self.context_tokens = math.ceil(context_tokens / self.layout.block_tokens) * self.layout.block_tokens
+        self.regions = self._allocate()
+        self._layers = build_layers(self.layout, self.regions)
+        self.cache = Cache(layers=self._layers)
 
     def reset(self) -> None:
         """Start at token 0. Rows stay as they are: nothing attends to them."""

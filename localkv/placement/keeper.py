@@ -72,6 +72,11 @@ class Keeper:
         self.saver.settled = self._after_save
         box.tell_later(CLEAR_UP_SECONDS, self.saver.clear_up)  # not while a person waits for the first answer
 
+    @property
+    def transfers(self) -> Transfers:
+        """The threads that move its records, for measurements."""
+        return self._transfers
+
     # ---- the engine's side ----
 
     def plan(self, question: Question, slot: SlotView) -> Plan:

@@ -229,6 +229,11 @@ def available_memory() -> int:
     return max(0, min([int(psutil.virtual_memory().available), *groups]))
 
 
+def swap_memory() -> int:
+    """Bytes that the system could still swap out to disk: slow, but not the end of a process."""
+    return int(psutil.swap_memory().free)
+
+
 def pin_budget() -> int:
     """How many bytes may be pinned."""
     return int(psutil.virtual_memory().total * PIN_SHARE)

@@ -163,6 +163,12 @@ class Transfers:
             self._paused = False
             self._changed.notify_all()
 
+    def limit_pause(self, seconds: float) -> None:
+        """From now on a paused save waits for so long at most, those that wait already among them."""
+        with self._changed:
+            self._save_wait_seconds = seconds
+            self._changed.notify_all()
+
     def drain(self, deadline_seconds: float) -> bool:
         """Run all saves and deletes now, paused or not; True if none is left when this returns."""
         with self._changed:

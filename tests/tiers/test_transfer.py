@@ -299,3 +299,16 @@ def test_every_job_ends_exactly_once(jobs, readers, pause):
     assert cancelled.isdisjoint(ran)
     for i, outcome in outcomes.found:
         assert (i in ran) == (not isinstance(outcome.error, Cancelled))
+
+
+def test_a_shorter_pause_frees_those_that_wait_already(start, outcomes):
+    """A maximum wait that is set anew counts for saves that were submitted before it."""
+    transfers = start(1, save_wait_seconds=1e6)
+    transfers.pause_saves()
+    transfers.submit(Lane.SAVE, 1, lambda: 1, outcomes.named("save"))
+    transfers.submit(Lane.DELETE, 1, lambda: 1, outcomes.named("delete"))
+    outcomes.wait(1)
+    assert outcomes.names == ["delete"]
+    transfers.limit_pause(0.0)
+    outcomes.wait(2)
+    assert outcomes.names == ["delete", "save"]

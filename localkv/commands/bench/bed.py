@@ -7,7 +7,7 @@ beside it with a clock, /proc and files.
 import os
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,9 +45,15 @@ def turn(
     lines: Sequence[Sequence[int]],
     head: Head | None,
     n_tokens: int = 1,
+    listen: Callable[[AnyReply], None] = lambda _: None,
 ) -> tuple[Done, list[AnyReply]]:
-    """One greedy turn on `lines` of ids; returns Done and all replies."""
+    """One greedy turn on `lines` of ids; returns Done and all replies. `listen` hears each when it comes."""
     replies: list[AnyReply] = []
+
+    def emit(reply: AnyReply) -> None:
+        replies.append(reply)
+        listen(reply)
+
     submit = Submit(
         request=1,
         conversation=conversation,
@@ -57,7 +63,7 @@ def turn(
         head=head,
         keep_head=True,
     )
-    runtime.turn(submit, replies.append, threading.Event())
+    runtime.turn(submit, emit, threading.Event())
     done = replies[-1]
     assert isinstance(done, Done)
     return done, replies
@@ -81,7 +87,14 @@ def drop_page_cache(files: Sequence[Path]) -> None:
 
 def disk_read_bytes(pid: int | str = "self") -> int:
     """Bytes that a process has caused to be read from disks, by the kernel's count."""
-    for line in Path(f"/proc/{pid}/io").read_text().splitlines():
-        if line.startswith("read_bytes:"):
-            return int(line.split()[1])
-    return 0
+    return _counted(pid, "read_bytes:")
+
+
+def disk_written_bytes(pid: int | str = "self") -> int:
+    """Bytes that a process has caused to be written to disks, by the kernel's count."""
+    return _counted(pid, "write_bytes:")
+
+
+def _counted(pid: int | str, field: str) -> int:
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(field)), 0)
