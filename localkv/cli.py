@@ -285,6 +285,41 @@ def paths(context: typer.Context, as_json: Json = False) -> None:
 
 
 @app.command()
+def export(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Conversations, by their names.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All conversations outside the trash.")] = False,
+    form: Annotated[str | None, typer.Option("--format", help='"md", "json" (all branches) or "text".')] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", metavar="FILE", help="Write there; its suffix tells the format.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+) -> None:
+    """Write conversations as Markdown, JSON or text."""
+    from localkv.commands import exporting
+    from localkv.commands.shelf import open_store
+
+    del context
+    with open_store() as store:
+        exporting.run(store, names or [], everything=everything, form=form, output=output, force=force)
+
+
+@app.command("import")
+def import_files(
+    context: typer.Context,
+    files: Annotated[list[Path], typer.Argument(help="conversations.json of ChatGPT, of Open WebUI, logs.db of llm, ours.")],
+    as_json: Json = False,
+) -> None:
+    """Take in conversations that another program exported, with all branches."""
+    from localkv.commands import importing
+    from localkv.commands.shelf import open_store
+
+    with open_store() as store:
+        code = importing.run(store, _setup(context).load(), files, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
 def keys(
     context: typer.Context,
     only_list: Annotated[bool, typer.Option("--list", help="Only list; automatic in a pipe.")] = False,

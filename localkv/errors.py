@@ -22,6 +22,8 @@
     ├── UnusableFile           a file that cannot be attached to a message; carries its path
     ├── TemplateError          the chat template refuses these messages
     ├── ContextFull            carries prompt tokens and the limit
+    ├── ImportRefused          a file, or one of its conversations, that is not taken in
+    ├── ExportRefused          a file that cannot be written
     ├── ClipboardRefused       a program did not take what was to be copied
     ├── Cancelled              the person stopped it
     ├── TooLittleMemory        carries needed and available bytes; nothing was begun
@@ -175,6 +177,14 @@ class OutOfMemory(LocalKVError):
         )
         self.n_tokens = n_tokens
         self.position = position
+
+
+class ImportRefused(LocalKVError):
+    """A file of conversations, or one of them, that is not taken in."""
+
+
+class ExportRefused(LocalKVError):
+    """A conversation cannot be written to a file."""
 
 
 class ClipboardRefused(LocalKVError):

@@ -15,6 +15,7 @@ from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
 from localkv.commands import filing, unload
 from localkv.commands.console import CONTINUED, PROMPT, Console
+from localkv.commands.exporting import export_open
 from localkv.commands.openchat import Draft, OpenChat
 from localkv.commands.order import Line, arranged, place_of, titled
 from localkv.commands.output import ProgressLine, print_sections, print_table
@@ -101,6 +102,7 @@ class PlainChat(OpenChat):
             "system": self.system,
             "set": self.set,
             "model": self.model,
+            "export": self.export,
             "stats": lambda _: self.stats(),
             "unload": lambda _: self.unload(),
             "queue": self.queue,
@@ -277,6 +279,10 @@ class PlainChat(OpenChat):
             self.talk.store.set_model(self.opened.id, model)
             self._refresh()
         self.prepare()
+
+    def export(self, path: str) -> None:
+        """Write this conversation to a file."""
+        self.console.note(f"[localkv] written: {export_open(self.talk.store, self.stored(), path)}")
 
     def stats(self) -> None:
         """Show what the engine holds and has saved."""

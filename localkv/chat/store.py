@@ -12,14 +12,19 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from localkv.chat import rows
+from localkv.chat.arrivals import take_in
 from localkv.chat.backups import begin_daily_backup
 from localkv.chat.conversations import check_name
 from localkv.chat.database import BUSY_SECONDS, Database
 from localkv.chat.forks import ForkTable
+from localkv.chat.imports.incoming import Arrival
 from localkv.chat.logs import read_logs
 from localkv.chat.migrations import MIGRATIONS, Migration, Progress, silent
 from localkv.chat.search import Hit, find
+from localkv.chat.tree import Message
 from localkv.chat.writers import is_elsewhere
+from localkv.errors import ImportRefused
 
 __all__ = ["ConversationStore", "check_name"]
 
@@ -61,6 +66,34 @@ class ConversationStore(ForkTable):
         """Messages in which all words of `text` occur, the newest first, outside the trash; "quoted words" as they stand."""
         with self._database.reading() as connection:
             return find(connection, text, limit)
+
+    def messages(self, conversation: str) -> builtins.list[Message]:
+        """All messages of a conversation, on all branches, in the order of writing; those taken away are among them."""
+        with self._database.reading() as connection:
+            found = connection.execute(
+                rows.SELECT_MESSAGES + "WHERE conversation = ? ORDER BY seq", (conversation,)
+            ).fetchall()
+        return [rows.to_message(row) for row in found]
+
+    def taken_away(self, conversation: str) -> builtins.list[str]:
+        """The ids of the messages that were taken away, with all below them."""
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "SELECT message FROM hidden JOIN messages ON id = message WHERE conversation = ?", (conversation,)
+            ).fetchall()
+        return [str(row[0]) for row in found]
+
+    def take_in(self, arrivals: Sequence[Arrival]) -> builtins.list[int | ImportRefused]:
+        """Conversations from elsewhere, in one transaction: of each, how many messages were new, or why it was refused."""
+        results: builtins.list[int | ImportRefused] = []
+        with self._database.writing() as connection:
+            taken = {str(row[0]) for row in connection.execute("SELECT name FROM conversations")}
+            for arrival in arrivals:
+                try:
+                    results.append(take_in(connection, arrival, taken))
+                except ImportRefused as error:
+                    results.append(error)
+        return results
 
     def recover(self) -> int:
         """Mark answers that a crash left "streaming" as "cut", keeping their text and ids; returns how many.

@@ -41,6 +41,7 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "system": lambda text: _system(screen, text),
         "set": lambda text: _set(screen, text),
         "model": lambda text: _model(screen, text),
+        "export": lambda path: _export(screen, path),
         "theme": lambda text: _theme(screen, text),
         "queue": screen.order_queue,
         "attach": screen.attach,
@@ -125,3 +126,10 @@ def _theme(screen: "ChatScreen", name: str) -> None:
         screen.say(f'theme: {theme.name}; chat.theme = "{theme.name}" in the settings keeps it')
         return
     screen.say(f"theme: {app.theme}; there are {', '.join(sorted(app.themes))}")
+
+
+def _export(screen: "ChatScreen", path: str) -> None:
+    from localkv.commands.exporting import export_open
+
+    desk = screen.desk
+    screen.say(f"written: {export_open(desk.store, desk.store.get(desk.ensure().id), path)}", seconds=10.0)

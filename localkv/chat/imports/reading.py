@@ -1,0 +1,94 @@
+"""The conversations of a file that another program exported, or localkv itself, one at a time.
+
+A conversation that cannot be taken in comes as the sentence that says why, and the next one follows; a file that is no
+export at all raises ImportRefused. Thread: any. Holds one conversation at a time, whatever the size of the file.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from localkv.chat.export import ExportedConversation
+from localkv.chat.imports.chatgpt import ChatGPT
+from localkv.chat.imports.incoming import Incoming
+from localkv.chat.imports.llm import MAGIC, read_llm
+from localkv.chat.imports.openwebui import OpenWebUI
+from localkv.chat.imports.splitting import split_values
+from localkv.errors import ImportRefused
+
+Kind = type[ChatGPT] | type[OpenWebUI] | type[ExportedConversation]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One conversation, or why it is none; `share` of the file is done, 0 to 1."""
+
+    found: Incoming | ImportRefused
+    share: float
+
+
+class _Look(msgspec.Struct):
+    """What tells the formats apart; the values are left as they are."""
+
+    format: Any = None
+    mapping: msgspec.Raw = msgspec.Raw()
+    chat: msgspec.Raw = msgspec.Raw()
+
+
+def read_file(file: Path) -> Iterator[Item]:
+    """The conversations in `file`. Raises ImportRefused that names the file."""
+    try:
+        with _open(file) as stream:
+            begins = stream.read(len(MAGIC))
+            stream.seek(0)
+            if begins == MAGIC:
+                for incoming, share in read_llm(file):
+                    yield Item(incoming, share)
+                return
+            if begins.startswith(b"PK\x03\x04"):
+                raise ImportRefused("it is a zip archive; take conversations.json out of it and import that")
+            size = max(1, os.fstat(stream.fileno()).st_size)
+            found = 0
+            for value in split_values(stream):
+                found += 1
+                yield Item(_read(value, found), min(1.0, stream.tell() / size))
+            if not found:
+                raise ImportRefused("there are no conversations in it")
+    except ImportRefused as error:
+        raise ImportRefused(f"{file}: {error}") from error
+    except OSError as error:
+        raise ImportRefused(f"{file}: cannot be read ({error.strerror or error})") from error
+
+
+def _open(file: Path) -> BinaryIO:
+    """Without O_NONBLOCK opening a pipe that nobody writes to would wait for ever."""
+    stream = os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise ImportRefused("it is no plain file")
+    return stream
+
+
+def _read(value: bytes, number: int) -> Incoming | ImportRefused:
+    try:
+        return msgspec.json.decode(value, type=_kind(value)).incoming()
+    except ImportRefused as error:
+        return ImportRefused(f"conversation {number}: {error}")
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        return ImportRefused(f"conversation {number}: it cannot be understood ({error})")
+
+
+def _kind(value: bytes) -> Kind:
+    look = msgspec.json.decode(value, type=_Look)
+    if look.format == "localkv-conversation":
+        return ExportedConversation
+    if bytes(look.mapping):
+        return ChatGPT
+    if bytes(look.chat):
+        return OpenWebUI
+    raise ImportRefused("it is in no format that is known here: ChatGPT, Open WebUI, localkv, or the logs.db of llm")
