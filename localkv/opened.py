@@ -329,6 +329,7 @@ def _describe_cache(opened: Opened) -> dict[str, Value]:
         "vram_used_bytes": counts.vram.used_bytes,
         "ram_limit_bytes": counts.ram.limit_bytes,
         "ram_used_bytes": counts.ram.used_bytes,
+        "ram_pinned_bytes": counts.pinned_bytes,
         "ssd_limit_bytes": counts.ssd.limit_bytes,
         "ssd_used_bytes": counts.ssd.used_bytes,
         "records_on_ssd": counts.ssd.records,

@@ -1,5 +1,9 @@
 """Three tiers driven together: what comes back from the device, from RAM and from SSD goes on as if it had never left, bit for bit."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
 import msgspec
 import pytest
 import torch
@@ -7,6 +11,7 @@ import torch
 from localkv.commands.bench import tiny
 from localkv.commands.bench.player import BLOCK_TOKENS, CONFIG, Heard, Player, Talk, playing, scratch, token_ids
 from localkv.config import Config, ModelSection
+from localkv.engine.copier import Mark
 from localkv.engine.late import LateCopier, Step
 
 KINDS = ("llama", "gemma3_text", "falcon_h1", "mamba2")
@@ -179,6 +184,60 @@ def test_every_architecture_comes_back_from_the_device(name, tmp_path):
         assert found.done.numbers.restored.vram == covered(talk)
         assert all(torch.equal(a, b) for a, b in zip(found.logits, expected.logits, strict=True))
         check_books(trial)
+
+
+def through_a_small_ram(base: Path, model: Path, seeds: range, copier_of: Callable[[int], LateCopier]) -> list[Heard]:
+    """Answers of conversations that come back from SSD through a RAM pool of few places, each used for one record after the other."""
+    config = config_with("late", "0")
+    config = msgspec.structs.replace(config, memory=msgspec.structs.replace(config.memory, ram_pool="0"))
+    answers = []
+    with playing(scratch(base), ModelSection(name=str(model)), config) as trial:
+        for seed in seeds:
+            trial.opened.live.slot.copier = copier_of(seed)
+            trial.opened.live.slot._stages = trial.opened.live.slot._make_stages()
+            talk = begin(trial, seed)
+            leave_to(trial, "ssd")
+            answers.append(go_on(trial, talk))
+            assert answers[-1].done.numbers.restored.ssd == covered(talk)
+            trial.opened.live.slot.copier.settle()
+    return answers
+
+
+class Hasty(LateCopier):
+    """The host believes that what it handed in has been copied at once."""
+
+    def copy_in(self, host, device, after):
+        return Believed(super().copy_in(host, device, after))
+
+    def compute_waits(self, mark):
+        super().compute_waits(mark.mark if isinstance(mark, Believed) else mark)
+
+
+@dataclass
+class Believed:
+    """A mark that nobody waits for."""
+
+    mark: Mark
+
+    def reached(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        """It is taken for reached."""
+
+
+def test_places_are_reused_only_when_their_bytes_have_left(tmp_path):
+    """A place in RAM gets the next record while copies are under way: not before its own has been copied, or wrong bytes come in."""
+    model, seeds = tiny.make_model("llama", tmp_path / "model"), range(4)
+    with playing(scratch(tmp_path / "still"), ModelSection(name=str(model))) as still:
+        expected = [go_on(still, begin(still, seed)) for seed in seeds]
+
+    def wrong(copier_of):
+        found = through_a_small_ram(tmp_path / copier_of.__name__, model, seeds, copier_of)
+        return sum(not torch.equal(a.logits[0], b.logits[0]) for a, b in zip(found, expected, strict=True))
+
+    assert wrong(LateCopier) == 0
+    assert wrong(Hasty) > 0
 
 
 class Careless(LateCopier):
