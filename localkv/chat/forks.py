@@ -15,6 +15,7 @@ import msgspec
 from localkv.chat import rows
 from localkv.chat.conversations import MAX_NAME, check_name, refuse_taken
 from localkv.chat.messages import MessageTable
+from localkv.chat.search import forget_words
 from localkv.chat.tree import Branch, Conversation, Message, title_from, well_formed
 from localkv.chat.visible import visible
 from localkv.errors import ConversationError, UnknownConversation
@@ -49,6 +50,16 @@ _LEAVES = """
     SELECT id, depth, created FROM shown AS leaf WHERE NOT EXISTS (
         SELECT 1 FROM messages WHERE conversation = ?1 AND parent = leaf.id AND id NOT IN (SELECT message FROM hidden)
     ) ORDER BY seq DESC
+"""
+
+_TAKEN = """
+    WITH RECURSIVE taken (seq, id, conversation) AS (
+        SELECT seq, id, conversation FROM messages WHERE id IN (SELECT message FROM hidden)
+        UNION
+        SELECT messages.seq, messages.id, messages.conversation FROM taken JOIN messages
+            ON messages.conversation = taken.conversation AND messages.parent = taken.id
+    )
+    SELECT id, conversation FROM taken ORDER BY seq DESC
 """
 
 
@@ -150,6 +161,26 @@ class ForkTable(MessageTable):
         """Whether conversations part where this record ends: one that goes on must leave it to the others."""
         with self._database.reading() as connection:
             return connection.execute("SELECT 1 FROM forked_heads WHERE name = ?", (head.name,)).fetchone() is not None
+
+    def erase_taken(self) -> int:
+        """Remove what was taken away for good, from the file, its index and its log; how many messages that were.
+
+        Whoever looked at one of them looks at what is left beside or above it. Backups may still have them.
+        """
+        with self._database.writing() as connection:
+            gone = connection.execute(_TAKEN).fetchall()
+            keys = {key for key, _ in gone}
+            for owner in {owner for _, owner in gone}:
+                if lost := [message for message in self.path(owner) if message.id in keys]:
+                    _look_beside(connection, lost[0])
+            connection.executemany("DELETE FROM messages WHERE id = ?", [(key,) for key, _ in gone])
+            connection.executemany(
+                "UPDATE conversations SET n_messages = n_messages - 1 WHERE id = ?", [(owner,) for _, owner in gone]
+            )
+            if gone:
+                forget_words(connection)
+        self._database.truncate_log()
+        return len(gone)
 
     def fork(self, message: str, name: str, title: str = "") -> Conversation:
         """A new conversation called `name` that shares everything up to `message`, settings and tags too.

@@ -22,7 +22,7 @@ from localkv.commands.setup import find_setup
 from localkv.commands.shelf import AsJson, Name, counted, explained, open_store, print_document
 from localkv.errors import ConfigError
 from localkv.paths import find_home
-from localkv.service.caretaker import forget, logs_only_in
+from localkv.service.caretaker import forget, logs_lost, logs_only_in
 from localkv.tiers.upkeep import Freed
 from localkv.units import format_age, format_bytes, format_count
 
@@ -106,15 +106,18 @@ def remove_session(name: Name, as_json: AsJson = False) -> None:
 
 @app.command("empty-trash")
 def empty_trash(as_json: AsJson = False) -> None:
-    """Remove all conversations in the trash, for good."""
+    """Remove all conversations in the trash, and branches that were taken away, for good."""
     with open_store() as store:
         trashed = [each for each in store.list(include_trashed=True) if each.trashed is not None]
         freed = _erase(store, *trashed) if trashed else Freed()
+        n_messages, freed_too = _erase_taken(store)
+        freed += freed_too
     if as_json:
-        removed = [describe(each) for each in trashed]
-        print_document({"removed": removed, "removed_records": freed.records, "freed_bytes": freed.n_bytes})
+        removed: dict[str, Any] = {"removed": [describe(each) for each in trashed], "removed_messages": n_messages}
+        print_document(removed | {"removed_records": freed.records, "freed_bytes": freed.n_bytes})
     else:
-        typer.echo(f"{counted(len(trashed), 'conversation')} removed ({_freed(freed)}).")
+        of_branches = f" and {counted(n_messages, 'message')} of branches" if n_messages else ""
+        typer.echo(f"{counted(len(trashed), 'conversation')}{of_branches} removed ({_freed(freed)}).")
 
 
 @app.command("restore")
@@ -142,6 +145,16 @@ def _erase(store: ConversationStore, *conversations: Conversation) -> Freed:
     logs = logs_only_in(store, *keys)
     store.erase(*keys)
     return forget(setup.home, setup.load(), logs)
+
+
+def _erase_taken(store: ConversationStore) -> tuple[int, Freed]:
+    """How many messages of branches that were taken away are gone now, and what of the cache."""
+    before = store.token_logs()
+    n_messages = store.erase_taken()
+    if not n_messages:
+        return 0, Freed()
+    setup = find_setup()
+    return n_messages, forget(setup.home, setup.load(), logs_lost(before, store.token_logs()))
 
 
 def _freed(freed: Freed) -> str:

@@ -71,6 +71,12 @@ def logs_only_in(store: ConversationStore, *conversations: str) -> list[TokenLog
     return [TokenLog(ids=log, shared=shared_tokens(log, others)) for log in own]
 
 
+def logs_lost(before: Sequence[tuple[str, bytes]], after: Sequence[tuple[str, bytes]]) -> list[TokenLog]:
+    """What to forget once paths are gone: their token logs, and how much of each is in what is left, too."""
+    left = [log for _, log in after if log]
+    return [TokenLog(ids=log, shared=shared_tokens(log, left)) for _, log in before if log and log not in left]
+
+
 def forget(home: Home, config: Config, logs: Sequence[TokenLog], names: Sequence[tuple[str, str]] = ()) -> Freed:
     """Remove records from the cache, whoever owns it now. Raises StoreError, EngineError."""
     freed = Freed()

@@ -216,3 +216,36 @@ def test_the_record_where_conversations_part_is_known(store):
     assert store.is_forked(HEAD)
     assert not store.is_forked(other)
     store.fork(store.message(first).parent, "without a record")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_taken_away_can_be_erased(store, tmp_path, seed):
+    """Its words are gone from the file; all else is as it was, counted right, and the path ends in something that is there."""
+    source = random.Random(seed)
+    talk, said = begin(store, title="A title of its own"), []
+    for n in range(40):
+        parent = source.choice([None, *said])
+        said.append(store.ask(talk, parent, f"secretword{n}x").id)
+    hidden = source.sample(said, 5)
+    for each in hidden:
+        store.take_away(each)
+    store.look_at(hidden[0])  # as a search might
+    messages = {key: store.message(key) for key in said}
+    kept = {key for key in said if not set(hidden) & {m.id for m in tree.path_to(messages, key)}}
+    assert store.erase_taken() == len(said) - len(kept)
+    assert {key for key in said if gone(store, key)} == set(said) - kept
+    assert store.get(talk).n_messages == len(kept)
+    assert {message.id for message in store.path(talk)} <= kept
+    assert store.erase_taken() == 0
+    store.close()
+    written = (tmp_path / "conversations.db").read_bytes()
+    assert {key for key in said if messages[key].text.encode() in written} == kept
+
+
+def gone(store, key):
+    """Whether there is no such message."""
+    try:
+        store.message(key)
+    except UnknownConversation:
+        return True
+    return False

@@ -119,3 +119,15 @@ def test_an_id_that_means_two_messages_is_refused(store, talk, monkeypatch):
     assert result.exit_code == 1
     assert "write more of it" in result.stderr
     assert run("branch", "talk", "same1").exit_code == 0
+
+
+def test_emptying_the_trash_erases_what_was_taken_away(store, talk):
+    """Branches that were taken away go for good, and nothing else does."""
+    key, _, _, old, new = talk
+    document("prune", "talk", old)
+    assert document("empty-trash")["removed_messages"] == 1
+    assert run("unprune", "talk", old).exit_code == 2
+    assert [each["leaf"] for each in document("branches", "talk")] == [new]
+    document("prune", "talk", new)
+    assert "and 1 message of branches removed" in run("empty-trash").stdout
+    assert store.get(key).n_messages == 2
