@@ -6,7 +6,6 @@ to stderr. Thread: main. Commands come from commands/registry.py; each is one me
 
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +18,14 @@ from localkv.commands.exporting import export_open
 from localkv.commands.openchat import Draft, OpenChat
 from localkv.commands.order import Line, arranged, place_of, titled
 from localkv.commands.output import ProgressLine, print_sections, print_table
+from localkv.commands.price import price_of
 from localkv.commands.registry import PLAIN_COMMANDS, Call, Mistake, help_lines, message_of, parse
+from localkv.commands.sampling import LIMITS, changed_setting, show_setting
 from localkv.commands.say import Output, follow
 from localkv.commands.sentences import cache_lines, progress_line, speed_line
 from localkv.commands.setup import Setup
 from localkv.commands.stats import sections
-from localkv.commands.talk import changed_model, changed_sampling, open_talk
+from localkv.commands.talk import changed_model, open_talk
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConfigError, LocalKVError
 from localkv.service.caretaker import forget_through, logs_only_in, unload_through
@@ -221,10 +222,8 @@ class PlainChat(OpenChat):
     def erase(self) -> None:
         """Remove this conversation for good and begin a new one; a person is asked first."""
         conversation = self.stored()
-        if self.console.source.isatty():
-            answer = self.console.read(f'Remove "{conversation.name}" for good? [y/N] ') or ""
-            if answer.strip().lower() not in {"y", "yes"}:
-                return
+        if not self.console.agrees(f'Remove "{conversation.name}" for good? [y/N] '):
+            return
         logs = logs_only_in(self.talk.store, conversation.id)
         self.talk.store.erase(conversation.id)
         self.new("")
@@ -245,22 +244,27 @@ class PlainChat(OpenChat):
                 self.open(self.talk.store.get(message.conversation).name)
 
     def system(self, text: str) -> None:
-        """Show the system prompt, or begin a new conversation with another one."""
+        """Show the system prompt, or let the conversation begin with another one; what that costs is said, a person is asked."""
         if not text:
             self.console.tell((self.opened.system if self.opened else self.draft.system) or "no system prompt")
             return
-        self.new("")
-        self.draft.system = text
+        if self.opened is None:
+            self.draft.system = text
+            return
+        self.console.note(f"[localkv] {price_of(self.path()).sentence()}")
+        if self.console.agrees("Change the system prompt? [y/N] "):
+            self.talk.store.set_system(self.opened.id, text)
+            self._refresh()
 
     def set(self, argument: str) -> None:
         """Show how this conversation samples, or change one key of it."""
         key, _, value = argument.partition(" ")
         if not argument:
-            self.console.tell(*(f"{name} = {getattr(self._sampling, name)}" for name in SamplingSection.__struct_fields__))
+            self.console.tell(*(f"{name} = {show_setting(self._sampling, name)}" for name in LIMITS))
             return
-        if not value:
+        if not value and key != "stop":
             raise ConfigError("write /set KEY VALUE, such as: /set temperature 0.2")
-        sampling = changed_sampling(self._sampling, {key: _value(value.strip())}, "/set")
+        sampling = changed_setting(self._sampling, key, value)
         if self.opened is None:
             self.draft.sampling = sampling
         else:
@@ -374,11 +378,3 @@ def begin(chat: PlainChat, model: str | None, session: str | None) -> None:
 
 def _numbers(finished: Finished, lines: Callable[[Any], list[str]]) -> list[str]:
     return [] if finished.numbers is None else lines(finished.numbers)
-
-
-def _value(text: str) -> object:
-    """What a person means by `text`: a number, true or false, a list; else the text itself."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

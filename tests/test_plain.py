@@ -174,7 +174,7 @@ def test_settings_of_the_conversation(home):
         "/set\n/set temprature 1\n/set temperature hot\n/set temperature\n/model\n/model /no.gguf\nsay B\n",
     )
     one, two = result.engine.requests
-    assert (one.sampling.temperature, one.sampling.seed) == (0.25, 0)
+    assert (one.sampling.temperature, one.sampling.seed) == (0.25, 3)
     assert one.lines[0].text == "Be brief."
     assert two.sampling.temperature == 1.0
     assert two.model.name == "/no.gguf"
@@ -184,6 +184,21 @@ def test_settings_of_the_conversation(home):
     assert '"temperature"' in result.err
     assert "hot" in result.err
     assert "write /set KEY VALUE" in result.err
+
+
+def test_another_system_prompt_in_the_middle(home):
+    """The price is said, the words go on below the new prompt, and the old path is a version that can be looked at."""
+    result = chat(home, "/system One.\nsay A\n/system Two.\nsay B\n/branch 1\n/system\n")
+    lines = [line.text for line in result.engine.requests[1].lines]
+    assert lines == ["Two.", "say A", "A", "say B"]
+    assert "are computed again" in result.err
+    assert result.out.rstrip("you> \n").endswith("One.")
+
+
+def test_a_person_is_asked_before_the_system_prompt_changes(home):
+    """At a terminal, anything but yes leaves it."""
+    source = Terminal("/system One.\nsay A\n/system Two.\nn\n/system\n")
+    assert "Two." not in chat(home, "", source=source).out
 
 
 def test_stop_strings_by_set(home):

@@ -169,6 +169,8 @@ class MessageTable(ConversationTable):
 
 def _system_message(connection: sqlite3.Connection, conversation: str) -> str | None:
     row = connection.execute(
-        "SELECT id FROM messages WHERE conversation = ? AND parent IS NULL AND role = 'system'", (conversation,)
+        "SELECT messages.id FROM messages JOIN conversations ON conversations.id = messages.conversation"
+        " WHERE conversation = ? AND parent IS NULL AND role = 'system' AND text = system ORDER BY seq DESC LIMIT 1",
+        (conversation,),
     ).fetchone()
     return None if row is None else str(row[0])

@@ -17,10 +17,10 @@ from localkv.chat.arrivals import take_in
 from localkv.chat.backups import begin_daily_backup
 from localkv.chat.conversations import check_name
 from localkv.chat.database import BUSY_SECONDS, Database
-from localkv.chat.forks import ForkTable
 from localkv.chat.imports.incoming import Arrival
 from localkv.chat.logs import read_logs
 from localkv.chat.migrations import MIGRATIONS, Migration, Progress, silent
+from localkv.chat.prompts import PromptTable
 from localkv.chat.search import Hit, find
 from localkv.chat.tree import Message
 from localkv.chat.writers import is_elsewhere
@@ -29,7 +29,7 @@ from localkv.errors import ImportRefused
 __all__ = ["ConversationStore", "check_name"]
 
 
-class ConversationStore(ForkTable):
+class ConversationStore(PromptTable):
     """All conversations of one database."""
 
     @classmethod

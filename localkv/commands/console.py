@@ -27,6 +27,10 @@ class Console:
         for line in lines:
             say_to(self.errors, line)
 
+    def agrees(self, question: str) -> bool:
+        """Whether the person says yes; where none can be asked, what was said is meant."""
+        return not self.source.isatty() or (self.read(question) or "").strip().lower() in {"y", "yes"}
+
     def read(self, prompt: str = PROMPT) -> str | None:
         """The next message: lines that end in a backslash go on. None at the end of the input."""
         lines: list[str] = []

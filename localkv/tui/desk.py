@@ -202,6 +202,14 @@ class Desk:
         self.trashed.pop()
         return self.store.get(conversation)
 
+    def set_system(self, system: str) -> None:
+        """Let the open conversation begin with this system prompt; the path as it was stays a branch."""
+        if self.opened is None:
+            self.start = replace(self.start, system=system)
+            return
+        self.store.set_system(self.opened.id, system)
+        self.read_whole()
+
     def set_sampling(self, sampling: SamplingSection) -> None:
         """Draw tokens like this in the open conversation from now on."""
         if self.opened is None:

@@ -3,15 +3,12 @@
 A command that is not listed here does what its key does.
 """
 
-import difflib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-import msgspec
-
 from localkv.commands.registry import Call
-from localkv.config import ModelSection, SamplingSection, convert_config
+from localkv.config import ModelSection
 from localkv.errors import ConfigError
 from localkv.tui import filing
 from localkv.tui.theme import choose_theme
@@ -19,8 +16,6 @@ from localkv.tui.theme import choose_theme
 if TYPE_CHECKING:
     from localkv.tui.app import LocalKVApp
     from localkv.tui.screen import ChatScreen
-
-NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_tokens", "seed")
 
 
 def perform(screen: "ChatScreen", call: Call) -> None:
@@ -58,29 +53,6 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         screen.call_later(screen.run_action, call.command.run)
 
 
-def changed_sampling(sampling: SamplingSection, text: str) -> SamplingSection:
-    """`sampling` with "KEY VALUE" applied. Raises ConfigError that names the nearest key."""
-    key, _, value = text.partition(" ")
-    if key == "stop":
-        return msgspec.structs.replace(sampling, stop=tuple(value.split()))
-    if key not in NUMBERS:
-        near = difflib.get_close_matches(key, [*NUMBERS, "stop"], n=1, cutoff=0.0)[0]
-        raise ConfigError(f'/set {key}: there is no such setting; the nearest is "{near}"')
-    try:
-        number = float(value) if "." in value or "e" in value else int(value)
-    except ValueError as error:
-        raise ConfigError(f'/set {key} "{value}": write a number') from error
-    raw = {**msgspec.to_builtins(sampling), key: number}
-    return convert_config({"sampling": raw}, "/set").sampling
-
-
-def describe_sampling(sampling: SamplingSection) -> str:
-    """All settings on one line."""
-    return "  ".join(f"{key} {getattr(sampling, key)}" for key in NUMBERS) + (
-        f"  stop {sampling.stop}" if sampling.stop else ""
-    )
-
-
 def _on_message(screen: "ChatScreen", name: str, argument: str) -> None:
     """A command about the message under the cursor; without a cursor, about the one that is meant most often."""
     from localkv.tui.orders import give
@@ -95,18 +67,15 @@ def _unload(screen: "ChatScreen") -> None:
 
 
 def _set(screen: "ChatScreen", text: str) -> None:
-    if text:
-        screen.desk.set_sampling(changed_sampling(screen.desk.sampling, text))
-    screen.say(describe_sampling(screen.desk.sampling))
+    from localkv.tui.settling import settle_sampling  # dialogs are not needed for the first frame
+
+    settle_sampling(screen, text)
 
 
 def _system(screen: "ChatScreen", text: str) -> None:
-    if text:
-        screen.begin(text)
-        screen.say("a new conversation with this system prompt; write its first message")
-        return
-    system = screen.desk.system
-    screen.say(f"system prompt: {system}" if system else "this conversation has no system prompt")
+    from localkv.tui.settling import settle_system
+
+    settle_system(screen, text)
 
 
 def _model(screen: "ChatScreen", name: str) -> None:

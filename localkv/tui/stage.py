@@ -157,6 +157,12 @@ class Stage:
         self._widgets.queue.show(waits, moving=self.runs.busy(self.desk.key))
         self._widgets.instruments.show(self._facts(), self._palette)
 
+    def show_system(self) -> None:
+        """The open conversation begins with another system prompt."""
+        self._show_welcome()
+        self._widgets.transcript.sync(self.entries())
+        self.show_facts()
+
     def _show_welcome(self) -> None:
         palette, system, keymap = self._palette, self.desk.system, self._keymap
         self._widgets.transcript.set_welcome(lambda width: welcome_rows(palette, width, system, keymap))

@@ -10,6 +10,7 @@ from localkv.service.turn_events import EngineRestarted, Unsaved
 from localkv.tui.dialogs import Confirm, Help, Rename
 from localkv.tui.glyphs import PLAIN
 from localkv.tui.listing import UNTITLED
+from localkv.tui.prompting import SystemPrompt
 from tests.tui.conftest import notices, play, rows_of, text_of, until
 from tests.tui.fakes import EPOCH, NUMBERS
 
@@ -634,8 +635,12 @@ def test_slash_commands(world):
         assert [c.title for c in world.store.list()] == ["better"]
         await give("/undo")
         assert len(world.store.list()) == 2
-        await give("/system Be brief.")
+        await give("/new")
         assert screen.desk.key == ""
+        await give("/system Be brief.")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SystemPrompt), "the dialog")
+        await pilot.press("enter")
+        await until(pilot, lambda: pilot.app.screen is screen, "the chat")
         assert "Be brief." in "\n".join(rows_of(screen.transcript))
         assert world.chat.turns == []
         await give("//not a command")

@@ -3,9 +3,7 @@
 import pytest
 
 from localkv.config import Config, ModelSection, SamplingSection
-from localkv.errors import ConfigError
 from localkv.tui.desk import TAIL, Desk
-from localkv.tui.slash import changed_sampling
 
 
 @pytest.fixture
@@ -68,14 +66,3 @@ def test_trash_and_undo_in_order(desk, world):
     assert desk.undo().id == second
     assert desk.undo().id == first
     assert desk.undo() is None
-
-
-def test_a_setting_is_changed_by_name():
-    """/set takes numbers and stop strings, and refuses the rest with the nearest name."""
-    sampling = SamplingSection()
-    assert changed_sampling(sampling, "temperature 0.2").temperature == 0.2
-    assert changed_sampling(sampling, "max_tokens 20").max_tokens == 20
-    assert changed_sampling(sampling, "stop END ###").stop == ("END", "###")
-    for bad in ("temperature 9", "temperature warm", "top_p 0", "temprature 1", "max_tokens"):
-        with pytest.raises(ConfigError):
-            changed_sampling(sampling, bad)

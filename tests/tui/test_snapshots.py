@@ -294,3 +294,18 @@ def test_branches(world, snap_compare):
         await until(pilot, lambda: "3 branches" in text_of(app), "the dialog")
 
     assert snap_compare(app, terminal_size=(80, 24), run_before=act)
+
+
+@pytest.mark.parametrize(("line", "size"), [("/set", (60, 16)), ("/system", (80, 24))], ids=["sampling", "system"])
+def test_settings_of_a_conversation(world, snap_compare, line, size):
+    """The dialogs for sampling, on the smallest screen, and for the system prompt, with its price."""
+    furnish(world)
+    app = world.app(session="Rust borrow checker question")
+
+    async def act(pilot):
+        await settled(pilot)
+        app.chat_screen.composer.insert(line)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is not app.chat_screen, "the dialog")
+
+    assert snap_compare(app, terminal_size=size, run_before=act)
