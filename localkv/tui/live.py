@@ -1,7 +1,7 @@
 """The text of an answer that is still growing, as rows, at a cost that follows what is new.
 
 Pure. Blocks that can't change any more are rendered once; only the open tail is rendered again. An open fence adds plain
-lines, and is coloured when it has grown by half and when it closes; of a list or table that is not short, only whole lines are rendered, when one more is
+lines, which are coloured some at a time, and all together when it closes; of a list or table that is not short, only whole lines are rendered, when one more is
 complete; a very long open block is shown plain until its end, each of its rows made once. A cut is made only where the
 rendering of both sides is the rendering of the whole: before a fence, after one, and at a blank line before text that is
 neither indented nor a list item.
@@ -26,6 +26,10 @@ SHORT_CHARS = 1_000
 COLOUR_LINES = 4
 """An open fence is coloured for the first time when it has so many lines."""
 
+MAX_COLOUR_LINES = 40
+"""More are not coloured at once before the fence closes: 300 lines take 50 ms, and a text over several lines, which is not
+known from the middle, is worth less than a stall."""
+
 _FENCE = re.compile(r"^(`{3,}|~{3,})(.*)$")
 _LINES = re.compile(r"^(\s*[-+*]\s|\s*\d+[.)]\s|\s*\|)")
 """Begins a block in which each line stands for itself."""
@@ -48,9 +52,9 @@ class OpenText:
         self._language = ""
         self._rows: list[Row] = []
         self._code: list[Row] = []
-        self._code_start = 0
+        self._code_lines: list[tuple[int, int]] = []
+        """Where in the text each line of the open fence begins, and at which of its rows."""
         self._code_done = 0
-        self._n_lines = 0
         self._colour_at = 0
         self._plain: list[Row] = []
         self._plain_done = 0
@@ -89,8 +93,8 @@ class OpenText:
             elif match := _FENCE.match(line):
                 self._close(start)
                 self._fence, self._language = match[1], match[2].strip()
-                self._code, self._code_start, self._code_done = [], end + 1, end + 1
-                self._n_lines, self._colour_at = 0, COLOUR_LINES
+                self._code, self._code_lines, self._code_done = [], [], end + 1
+                self._colour_at = COLOUR_LINES
             elif self._blank and line and not _CONTINUES.match(line):
                 self._close(start)
             self._blank = not line.strip()
@@ -102,19 +106,22 @@ class OpenText:
             self._close(end)
             return
         spans = [(line, self._markdown.palette.block)] if line else []
+        self._code_lines.append((self._code_done, len(self._code)))
         self._code += code_line(spans, self.width, self._markdown.palette)
         self._code_done = end
-        self._n_lines += 1
-        if self._n_lines >= self._colour_at:
+        if len(self._code_lines) >= self._colour_at:
             self._colour()
 
     def _colour(self) -> None:
-        """Colour the lines so far. Each time there are half as many again: all of them together cost three times the last."""
-        palette = self._markdown.palette
-        self._colour_at = self._n_lines + max(COLOUR_LINES, self._n_lines // 2)
-        lines = code_lines(self._text[self._code_start : self._code_done], self._language, palette)
-        lines += [[] for _ in range(self._n_lines - len(lines))]
-        self._code = [made for line in lines for made in code_line(line, self.width, palette)]
+        """Colour the lines so far, each time there are half as many again; of a long block only those that are new."""
+        palette, n_lines = self._markdown.palette, len(self._code_lines)
+        step = min(max(COLOUR_LINES, n_lines // 2), MAX_COLOUR_LINES)
+        first = 0 if n_lines <= MAX_COLOUR_LINES else n_lines - step
+        self._colour_at = n_lines + step
+        start, row = self._code_lines[first]
+        lines = code_lines(self._text[start : self._code_done], self._language, palette)
+        lines += [[] for _ in range(n_lines - first - len(lines))]
+        self._code[row:] = [made for line in lines for made in code_line(line, self.width, palette)]
 
     def _close(self, end: int) -> None:
         """What stands before `end` will not change any more."""

@@ -175,5 +175,7 @@ def test_an_open_fence_is_coloured_as_it_grows(monkeypatch):
         rows = live.rows()
     assert len(colours(rows)) > 3
     assert sum(seen) <= 4 * len(code)
+    assert max(seen) <= 41 * max(len(line) + 1 for line in code.split("\n"))
+    assert len(colours(rows[-20:])) > 3
     live.grow(text)
     assert [row.strip.text for row in live.rows()[1:]] == [row.strip.text for row in MARKDOWN.rows(text, 60)[1:]] + [" " * 60]
