@@ -78,6 +78,8 @@ class EngineSection(Section, frozen=True):
     """"auto" uses localkv's faster attention where it is proven equal; "default" leaves it to transformers."""
     simulate: Literal["none", "pool", "late"] = "none"
     """On a CPU, for tests: "pool" plays a GPU's pool in RAM, "late" its copies too, which land late and in disorder."""
+    preload: Literal["always", "plugged", "never"] = "always"
+    """Bring conversations nearer and read what is typed before it is asked for: "plugged" does not while on battery."""
     linger_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=86400.0)] = 0.0
     """How long the engine stays after the last face has left."""
     unload_after_minutes: Annotated[float, msgspec.Meta(ge=0.0, le=10080.0)] = 30.0

@@ -1,4 +1,5 @@
-"""Figures that the engine reports about itself, as frozen structs: what was moved, how long it took, what came of it.
+"""Figures that the engine reports about itself, as frozen structs: what was moved, how long it took, what came of it;
+and about one turn.
 
 Only words and their meaning; they are counted in flows.py, tally.py and placement. Every figure counts from the start of the
 engine unless it says otherwise. Pure.
@@ -89,3 +90,50 @@ class TierUse(msgspec.Struct, frozen=True, kw_only=True):
     def hole_bytes(self) -> int:
         """Taken from the system and free for the next record."""
         return max(0, self.committed_bytes - self.used_bytes)
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens by where they came from. slot + vram + ram + ssd + prefilled == prompt."""
+
+    slot: int = 0
+    vram: int = 0
+    ram: int = 0
+    ssd: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.slot + self.vram + self.ram + self.ssd
+
+
+class Fallback(msgspec.Struct, frozen=True):
+    """Tokens that a cache should have covered and that are computed again, and why (events.Reason)."""
+
+    reason: str
+    tokens: int
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn, counted in the real forward."""
+
+    prompt_tokens: int = 0
+    restored: Source = Source()
+    prefilled_tokens: int = 0
+    """Computed after the question came."""
+    typed_tokens: int = 0
+    """Of `restored.slot`: computed before, while the question was typed."""
+    generated_tokens: int = 0
+    fallbacks: tuple[Fallback, ...] = ()
+    exact: bool = True
+    inexact_because: str = ""
+    restore_seconds: float = 0.0
+    restored_bytes: int = 0
+    prefill_seconds: float = 0.0
+    predicted_restore_seconds: float = 0.0
+    predicted_prefill_seconds: float = 0.0
+    ttft_ms: float = 0.0
+    """From the engine receiving Submit to the first token."""
+    tokens_per_second: float = 0.0
+    """Of decoding, the first token not counted."""
+    thought_tokens: int = 0
+    """Of the generated ones those before the answer itself, counted by the face as they came."""
+    thought_seconds: float = 0.0

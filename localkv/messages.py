@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from localkv.config import ModelSection, SamplingSection
-from localkv.figures import Preloads, Restores, Spread, TierUse, Written
+from localkv.figures import Numbers, Preloads, Restores, Source, Spread, TierUse, Written
 from localkv.kv.record import Head
 
 PROTOCOL_VERSION = 1
@@ -64,6 +64,40 @@ class Submit(Request, frozen=True, kw_only=True):
     """Another branch continues from that head: its checkpoint stays on SSD when a newer one is saved."""
     private: bool = False
     """What this turn computes stays in memory: none of its records is ever written to SSD."""
+
+
+Why = Literal["open", "rest", "likely"]
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation that may be wanted soon: all ids of its path, and its newest record."""
+
+    conversation: str
+    ids: bytes
+    head: Head | None = None
+
+
+class Warm(Request, frozen=True, kw_only=True):
+    """Bring conversations nearer: this one was opened (into the slot), the cursor rests on it, or these are likely next (into RAM).
+
+    A hint: it has no reply, waits for idle time, and is dropped for a newer one and where another model is loaded.
+    """
+
+    model: ModelSection
+    wants: tuple[Want, ...]
+    why: Why
+
+
+class Typing(Request, frozen=True, kw_only=True):
+    """What is typed in a conversation so far: read as much of it as will stay. A hint, like Warm; replaces the one before."""
+
+    conversation: str
+    """Empty: of a conversation that is not stored yet."""
+    model: ModelSection
+    lines: tuple[Line, ...]
+    """The path to the message that is being written."""
+    text: str
+    head: Head | None = None
 
 
 class Cancel(Request, frozen=True, kw_only=True):
@@ -152,26 +186,6 @@ class Ready(Reply, frozen=True, kw_only=True):
     """Sentences the user should read: demo model, default attention, uncached kind, dequantised GGUF."""
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens by where they came from. slot + vram + ram + ssd + prefilled == prompt."""
-
-    slot: int = 0
-    vram: int = 0
-    ram: int = 0
-    ssd: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.slot + self.vram + self.ram + self.ssd
-
-
-class Fallback(msgspec.Struct, frozen=True):
-    """Tokens that a cache should have covered and that are computed again, and why (events.Reason)."""
-
-    reason: str
-    tokens: int
-
-
 class Started(Reply, frozen=True, kw_only=True):
     """The question is tokenised and the plan is made.
 
@@ -197,30 +211,6 @@ class Delta(Reply, frozen=True, kw_only=True):
 
     text: str
     ids: bytes
-
-
-class Numbers(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, counted in the real forward."""
-
-    prompt_tokens: int = 0
-    restored: Source = Source()
-    prefilled_tokens: int = 0
-    generated_tokens: int = 0
-    fallbacks: tuple[Fallback, ...] = ()
-    exact: bool = True
-    inexact_because: str = ""
-    restore_seconds: float = 0.0
-    restored_bytes: int = 0
-    prefill_seconds: float = 0.0
-    predicted_restore_seconds: float = 0.0
-    predicted_prefill_seconds: float = 0.0
-    ttft_ms: float = 0.0
-    """From the engine receiving Submit to the first token."""
-    tokens_per_second: float = 0.0
-    """Of decoding, the first token not counted."""
-    thought_tokens: int = 0
-    """Of the generated ones those before the answer itself, counted by the face as they came."""
-    thought_seconds: float = 0.0
 
 
 class Done(Reply, frozen=True, kw_only=True):
@@ -270,6 +260,8 @@ class Snapshot(Reply, frozen=True, kw_only=True):
     last: Numbers
     recent: tuple[str, ...] = ()
     """The newest events as sentences, newest first."""
+    typed_tokens: int = 0
+    """Computed while messages were typed, whether they were sent like that or not."""
     resume_seconds: dict[str, float] = {}
     """By name of head, for those that Look asked for: predicted seconds until the next message can be computed."""
     resume_tiers: dict[str, Origin] = {}
@@ -364,7 +356,7 @@ class Flushed(Reply, frozen=True, kw_only=True):
     problem: str = ""
 
 
-AnyRequest = Hello | Prepare | Submit | Cancel | Look | Examine | Estimate | Forget | Unload | Leave
+AnyRequest = Hello | Prepare | Submit | Warm | Typing | Cancel | Look | Examine | Estimate | Forget | Unload | Leave
 AnyReply = (
     Welcome
     | Progress

@@ -20,6 +20,7 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
+from localkv.ahead import Ahead, wanted_now
 from localkv.config import Config, ModelSection
 from localkv.errors import BadRecord, CacheClosed, Cancelled
 from localkv.events import EventLog, Reason
@@ -39,13 +40,16 @@ from localkv.messages import (
     Started,
     StopReason,
     Submit,
+    Typing,
     Unloaded,
+    Warm,
 )
 from localkv.paths import Home
 from localkv.placement.plan import Plan, Question, SlotView, from_the_start, without_room
 from localkv.placement.rates import Forecast
 from localkv.status import take_snapshot
-from localkv.tally import Tally, Turn, learned, sources
+from localkv.tally import Tally, Turn, learned, log_turn, sources
+from localkv.tenant import Tenant
 from localkv.tiers.upkeep import forget_on_disk
 
 if TYPE_CHECKING:
@@ -66,7 +70,6 @@ AHEAD = 2
 FORGET_SECONDS = 30.0
 """How long forgetting waits for a save that is under way."""
 
-
 UNLOAD_SECONDS = 30.0
 """How long letting a model go waits for what is unsaved."""
 
@@ -80,11 +83,9 @@ class Runtime:
         self._events = events
         self._epoch = epoch
         self._opened: Opened | None = None
-        self._owner = ""
-        """The conversation whose state the slot holds."""
-        self._mixed = False
-        """Some of it came from records of another fingerprint."""
         self.tally = Tally()
+        self._tenant = Tenant()
+        self.ahead = Ahead(self._tenant, self.tally, events, lambda: wanted_now(config.engine.preload))
 
     @property
     def opened(self) -> "Opened | None":
@@ -101,6 +102,7 @@ class Runtime:
         opened = self._model(request, emit)
         rendered = opened.tokens.render(request.lines)
         answer = Answer(opened, request, rendered.prompt, turn)
+        self.ahead.make_way(request.conversation, answer.prompt, is_new=request.head is None)
         answer.make_room(self._events)
         self.tally.busy_conversation = request.conversation
         try:
@@ -110,6 +112,7 @@ class Runtime:
                 head = self._keep_end(answer)
         finally:
             self.tally.busy_conversation = ""
+            self.ahead.came_late(request.conversation)
             if opened.admission is not None:
                 opened.admission.abandon()  # after a turn that did not fail, nothing is under way any more
         self._finish(answer, ending, head, emit)
@@ -145,16 +148,17 @@ class Runtime:
                 question = without_room(question, plan, bad.name)
             plan = self._plan(answer.opened, question) if tries else from_the_start(question, Reason.READ_ERROR)
             answer.turn.saw(plan)
-        self._owner, self.tally.slot_head = request.conversation, ""
-        self._mixed = (plan.live and self._mixed) or plan.mixes(answer.opened.ground)
-        answer.turn.planned(plan)
+        answer.turn.planned(plan, self._tenant.typed_tokens(plan))
+        self._tenant.move_in(request.conversation, plan, answer.opened.ground)
+        self.tally.slot_head = ""
         return plan
 
     def _plan(self, opened: "Opened", question: Question) -> Plan:
         if opened.keeper is None or opened.admission is None:
             return from_the_start(question, Reason.UNCACHED_KIND)
         opened.admission.settle()  # the names of what the slot holds
-        return opened.keeper.plan(question, SlotView(opened.live.ids, opened.live.names, self._owner, self._mixed))
+        live, tenant = opened.live, self._tenant
+        return tenant.told(opened.keeper.plan(question, SlotView(live.ids, live.names, tenant.conversation, tenant.mixed)))
 
     def _bring(self, answer: "Answer", plan: Plan, ids: Sequence[int], emit: Emit) -> BadRecord | None:
         """Carry `plan`, which is for `ids`, out; the record of it that turned out bad, if one did."""
@@ -262,20 +266,7 @@ class Runtime:
         if answer.opened.keeper is not None:
             answer.opened.keeper.learn(lambda rates: learned(rates, numbers))
             answer.opened.keeper.keep([head.name] if head else [], resident=request.resident)
-        conversation = request.conversation[:12]
-        for lost in numbers.fallbacks:
-            self._events.emit("fallback", conversation=conversation, reason=lost.reason, tokens=lost.tokens)
-        self._events.emit(
-            "turn",
-            conversation=conversation,
-            prompt_tokens=numbers.prompt_tokens,
-            restored_tokens=numbers.restored.total,
-            prefilled_tokens=numbers.prefilled_tokens,
-            generated_tokens=numbers.generated_tokens,
-            exact=numbers.exact,
-            ttft_ms=numbers.ttft_ms,
-            ending=ending,
-        )
+        log_turn(self._events, request.conversation[:12], numbers, ending)
         ids, text = pack_ids(answer.ids), answer.stream.text
         emit(Done(request=request.request, epoch=self._epoch, ids=ids, text=text, reason=ending, head=head, numbers=numbers))
         answer.opened.warm()
@@ -284,16 +275,9 @@ class Runtime:
 
     def _model(self, request: Submit, emit: Emit) -> "Opened":
         def progress(phase: Phase, done: int, total: int, detail: str, per_second: float) -> None:
+            told, epoch = request.request, self._epoch
             emit(
-                Progress(
-                    request=request.request,
-                    epoch=self._epoch,
-                    phase=phase,
-                    done=done,
-                    total=total,
-                    detail=detail,
-                    per_second=per_second,
-                )
+                Progress(request=told, epoch=epoch, phase=phase, done=done, total=total, detail=detail, per_second=per_second)
             )
 
         self.prepare(request.model, progress)
@@ -312,6 +296,7 @@ class Runtime:
                 progress("loading", done, total, what, 0.0)
 
             self._opened = open_model(model, self._config, self._home, self._events, report)
+            self.ahead.serve(self._opened)
         return self._opened.ready(self._epoch)
 
     def snapshot(self, heads: Sequence[Head] = ()) -> Snapshot:
@@ -321,9 +306,17 @@ class Runtime:
         except CacheClosed:  # the model was let go of this moment
             return take_snapshot(None, self.tally, self._events, self._epoch)
 
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called, on any thread, when `idle` has something to do again."""
+        self.ahead.listen(wake)
+
+    def hint(self, hint: Warm | Typing) -> None:
+        """What may be wanted soon; `idle` sees to it. Any thread."""
+        self.ahead.hint(hint)
+
     def idle(self) -> bool:
-        """False: there is nothing to do in slices. Saving goes on by itself whenever no turn runs."""
-        return False
+        """Do one step of work ahead: a record or a chunk; whether there is more to do now. Saving goes on by itself."""
+        return self.ahead.step()
 
     def flush(self, deadline_seconds: float) -> Flushed:
         """Everything to SSD, within `deadline_seconds`."""
@@ -343,9 +336,9 @@ class Runtime:
         """Remove records from RAM and SSD. Raises StoreError."""
         keeper = self._opened.keeper if self._opened is not None else None
         if keeper is not None and self._opened is not None:
+            self.ahead.serve(self._opened)
             freed = keeper.forget(request.logs, request.names, FORGET_SECONDS)
             self._opened.live.reset()  # the next turn must not build on a state whose records are gone
-            self.tally.slot_head = ""
         else:
             freed = forget_on_disk(self._home.store, self._events, request)
         self._events.emit("forget", records=freed.records, bytes=freed.n_bytes)
@@ -361,6 +354,7 @@ class Runtime:
         from localkv.estimate import estimate
 
         assert self._opened is not None, "a model is prepared before an estimate is asked for"
+        self.ahead.stop()
         return estimate(self._opened, self._home, report)
 
     def unload(self, *, idle: bool = False) -> Unloaded:
@@ -390,7 +384,8 @@ class Runtime:
     def close(self) -> None:
         """Let go of the model. Unsaved records are lost: `flush` before."""
         if self._opened is not None:
-            opened, self._opened, self._owner, self.tally.slot_head = self._opened, None, "", ""
+            self.ahead.serve(None)
+            opened, self._opened = self._opened, None
             opened.close()
 
 

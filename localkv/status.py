@@ -50,6 +50,7 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         unsaved_records=counts.unsaved if counts else 0,
         busy_conversation=tally.busy_conversation,
         last=tally.last,
+        typed_tokens=tally.typed_tokens,
         resume_seconds={name: forecast.total_seconds for name, forecast in resumes.items()},
         resume_tiers={name: forecast.farthest for name, forecast in resumes.items()},
         fallback_prefills=dict(tally.fallback_prefills),

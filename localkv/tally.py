@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from localkv.figures import Restores
+from localkv.events import EventLog
+from localkv.figures import Fallback, Numbers, Restores, Source
 from localkv.flows import Flow, Histogram
-from localkv.messages import Fallback, Numbers, Source
 from localkv.placement.plan import Piece, Plan
 from localkv.placement.rates import Forecast, Rates
 
@@ -43,6 +43,8 @@ class Tally:
     """Tokens per second, a moving average."""
     last: Numbers = field(default_factory=Numbers)
     busy_conversation: str = ""
+    typed_tokens: int = 0
+    """Computed while messages were typed."""
     slot_head: str = ""
     """The newest record of the conversation whose state the slot holds; empty while it is being changed."""
 
@@ -50,7 +52,8 @@ class Tally:
         """Count a turn that is done."""
         self.turns += 1
         self.prompt_tokens += numbers.prompt_tokens
-        self.restored_tokens += numbers.restored.total
+        cached = numbers.restored.total - numbers.typed_tokens
+        self.restored_tokens += cached
         if numbers.fallbacks:
             self.fallback_turns += 1
         for fallback in numbers.fallbacks:
@@ -61,7 +64,7 @@ class Tally:
             rate = numbers.prefilled_tokens / numbers.prefill_seconds
             self.prefill_rate = rate if not self.prefill_rate else RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.prefill_rate
         if self.prefill_rate:
-            self.seconds_saved += max(0.0, numbers.restored.total / self.prefill_rate - numbers.restore_seconds)
+            self.seconds_saved += max(0.0, cached / self.prefill_rate - numbers.restore_seconds)
         self.last = numbers
 
     def _add_times(self, numbers: Numbers) -> None:
@@ -102,6 +105,7 @@ class Turn:
     restore_seconds: float = 0.0
     prefill_seconds: float = 0.0
     prefilled_tokens: int = 0
+    typed_tokens: int = 0
     fallbacks: tuple[Fallback, ...] = ()
     exact: bool = True
     because: str = ""
@@ -117,8 +121,9 @@ class Turn:
         """A plan was made; if it fails, its records may lie in RAM when the next one is made, but they came from SSD."""
         self.from_ssd.update(piece.name for piece in plan.pieces if piece.tier == "ssd")
 
-    def planned(self, plan: Plan) -> None:
-        """Take over what the plan that was carried out says."""
+    def planned(self, plan: Plan, typed_tokens: int = 0) -> None:
+        """Take over what the plan that was carried out says; so many of its tokens were read while they were typed."""
+        self.typed_tokens = typed_tokens
         self.prompt_tokens = plan.prompt_tokens
         self.restored = sources(plan, self.from_ssd)
         self.restored_bytes = sum(piece.n_bytes for piece in plan.to_bring)
@@ -154,6 +159,7 @@ class Turn:
             prompt_tokens=self.prompt_tokens,
             restored=self.restored,
             prefilled_tokens=self.prefilled_tokens,
+            typed_tokens=self.typed_tokens,
             generated_tokens=self.generated_tokens,
             fallbacks=self.fallbacks,
             exact=self.exact,
@@ -173,6 +179,24 @@ def learned(rates: Rates, numbers: Numbers) -> Rates:
     if not (numbers.restored.ssd or numbers.restored.vram):
         rates = rates.with_copy(numbers.restored_bytes, numbers.restore_seconds)
     return rates.with_prefill(numbers.prefilled_tokens, numbers.prefill_seconds)
+
+
+def log_turn(events: EventLog, conversation: str, numbers: Numbers, ending: str) -> None:
+    """One line for a turn that is over, and one for each reason why something was computed again."""
+    for lost in numbers.fallbacks:
+        events.emit("fallback", conversation=conversation, reason=lost.reason, tokens=lost.tokens)
+    events.emit(
+        "turn",
+        conversation=conversation,
+        prompt_tokens=numbers.prompt_tokens,
+        restored_tokens=numbers.restored.total,
+        typed_tokens=numbers.typed_tokens,
+        prefilled_tokens=numbers.prefilled_tokens,
+        generated_tokens=numbers.generated_tokens,
+        exact=numbers.exact,
+        ttft_ms=numbers.ttft_ms,
+        ending=ending,
+    )
 
 
 def sources(plan: Plan, from_ssd: Collection[str] = ()) -> Source:

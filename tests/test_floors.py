@@ -17,6 +17,7 @@ HEAVY = ("torch", "transformers", "textual")
 
 ENGINE_SIDE = (
     "localkv.runtime",
+    "localkv.ahead",
     "localkv.opened",
     "localkv.admission",
     "localkv.answer",

@@ -11,7 +11,8 @@ from localkv.commands.bench import matrix, tiny
 from localkv.commands.bench.matrix import COLUMNS, DTYPES, measure_matrix
 from localkv.commands.bench.player import Heard, playing, scratch, token_ids
 from localkv.config import ModelSection
-from localkv.messages import Done, Fallback, Numbers
+from localkv.figures import Fallback, Numbers
+from localkv.messages import Done
 from localkv.placement.plan import Plan
 
 FAST = ("llama", "gemma3_text", "falcon_h1", "mamba2")

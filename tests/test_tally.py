@@ -2,7 +2,7 @@
 
 import pytest
 
-from localkv.messages import Fallback, Numbers, Source
+from localkv.figures import Fallback, Numbers, Source
 from localkv.tally import Tally
 
 

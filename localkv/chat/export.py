@@ -22,7 +22,7 @@ from localkv.chat.imports.incoming import Incoming, Node
 from localkv.chat.tree import Conversation, Message, Role, State
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ImportRefused
-from localkv.messages import Numbers
+from localkv.figures import Numbers
 
 VERSION = 1
 FORMATS = {"md": ".md", "json": ".json", "text": ".txt"}

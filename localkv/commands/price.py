@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from localkv.chat.tree import Message
-from localkv.messages import Numbers
+from localkv.figures import Numbers
 from localkv.units import format_count, format_seconds
 
 ID_BYTES = 4

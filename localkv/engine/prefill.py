@@ -45,6 +45,17 @@ def chunks(start: int, end: int, block_tokens: int, reading: Reading = "chunks")
     return list(itertools.pairwise(edges))
 
 
+def early_chunks(start: int, end: int, block_tokens: int, reading: Reading = "chunks") -> list[tuple[int, int]]:
+    """The first chunks of [start, end) that are chunks of every longer prompt as well, and leave it a token to compute."""
+    if reading == "whole":
+        return []
+    if reading == "tokens":
+        # the first chunk of a conversation ends where its prompt ends, unless that is long
+        is_open = not start and end <= FIRST_BLOCKS * block_tokens
+        return [] if is_open else chunks(start, end - 1, block_tokens, reading)
+    return [chunk for chunk in chunks(start, end, block_tokens) if chunk[1] < end and chunk[1] % block_tokens == 0]
+
+
 def prefill(
     live: Live | Thrifty, prompt: Sequence[int], block_tokens: int, cancelled: Event, reading: Reading = "chunks"
 ) -> Iterator[torch.Tensor]:

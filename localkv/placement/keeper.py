@@ -110,12 +110,12 @@ class Keeper:
         self._box.tell(lambda: setattr(self._judge, "open_names", names))
 
     @contextmanager
-    def hold(self, plan: Plan) -> Iterator[None]:
+    def hold(self, plan: Plan, *, asked: bool = True) -> Iterator[None]:
         """While this is open, nothing in `plan` leaves a tier that it could not come back from.
 
-        Raises BadRecord if something of it has left since it was planned.
+        `asked`: a turn uses the records. Raises BadRecord if something of it has left since it was planned.
         """
-        held = self._box.ask(lambda: self._hold(plan))
+        held = self._box.ask(lambda: self._hold(plan, asked))
         try:
             yield
         finally:
@@ -270,11 +270,13 @@ class Keeper:
         self.saver.touch(entries, now)
         return entries
 
-    def _hold(self, plan: Plan) -> list[Entry]:
+    def _hold(self, plan: Plan, asked: bool) -> list[Entry]:
         for piece in plan.to_bring:
             if piece.name not in self._index.entries:
                 raise BadRecord(piece.name, self._index.why_gone(piece.name) or Reason.EVICTED, "it left since it was planned")
-        held = self._use([piece.name for piece in plan.pieces], time.time())
+        names = [piece.name for piece in plan.pieces]
+        known = [entry for name in names if (entry := self._index.entries.get(name)) is not None]
+        held = self._use(names, time.time()) if asked else known
         for entry in held:
             entry.holds += 1
         return held

@@ -138,6 +138,14 @@ _FOREIGN = "the state was built by another conversation"
 _NOTHING = "nothing of the conversation's own history could be used"
 
 
+def from_the_start(question: Question, reason: Reason) -> Plan:
+    """A plan that brings nothing; what the conversation's own history covered is lost for `reason`."""
+    n, covered = len(question.ids), question.head.tokens if question.head else 0
+    lost = ((str(reason), min(covered, n)),) if covered else ()
+    exact = not lost and reason is Reason.UNCACHED_KIND
+    return Plan(n, 0, exact=exact, because="" if exact else f"nothing could be restored: {reason}", lost=lost)
+
+
 def without_room(question: Question, plan: Plan, name: str) -> Question:
     """`question` again, after there was no room in RAM for the piece `name` of `plan`: what comes before it must do."""
     return replace(question, at_most=next((piece.start for piece in plan.pieces if piece.name == name), 0))
@@ -181,7 +189,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         size = self.size
-        common = _common_prefix(self.question.ids, self.slot.ids)
+        common = common_prefix(self.question.ids, self.slot.ids)
         self.slot_blocks = min(common // size, len(self.slot.names), self.limit // size)
 
     @property
@@ -370,7 +378,8 @@ _STEP = 512
 """Tokens compared at once: 40 times as fast as one by one."""
 
 
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many ids both begin with."""
     n, start = min(len(a), len(b)), 0
     while start < n and list(a[start : start + _STEP]) == list(b[start : start + _STEP]):
         start += _STEP
@@ -378,11 +387,3 @@ def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
         if a[i] != b[i]:
             return i
     return n
-
-
-def from_the_start(question: Question, reason: Reason) -> Plan:
-    """A plan that brings nothing; what the conversation's own history covered is lost for `reason`."""
-    n, covered = len(question.ids), question.head.tokens if question.head else 0
-    lost = ((str(reason), min(covered, n)),) if covered else ()
-    exact = not lost and reason is Reason.UNCACHED_KIND
-    return Plan(n, 0, exact=exact, because="" if exact else f"nothing could be restored: {reason}", lost=lost)

@@ -29,6 +29,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._queue: deque[Job] = deque()
         self._running: Job | None = None
+        self._nudged = False
         self._changed = threading.Condition()
 
     def post(self, job: Job) -> None:
@@ -38,11 +39,18 @@ class Mailbox:
             self._changed.notify()
 
     def take(self, seconds: float | None) -> Job | None:
-        """The oldest job, which is running from now on; waits for one, for ever if `seconds` is None."""
+        """The oldest job, which is running from now on; waits for one, for ever if `seconds` is None. None: a nudge, or the time is up."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue, seconds)
+            self._changed.wait_for(lambda: self._queue or self._nudged, seconds)
+            self._nudged = False
             self._running = self._queue.popleft() if self._queue else None
             return self._running
+
+    def nudge(self) -> None:
+        """Let whoever waits for a job look at something else: what is done between jobs has more to do."""
+        with self._changed:
+            self._nudged = True
+            self._changed.notify()
 
     def begin(self, job: Job) -> bool:
         """Make the answer of the running job, its model being loaded; False if it was cancelled and is answered already."""

@@ -7,7 +7,7 @@ request that it does not know.
 import msgspec
 
 from localkv.errors import ProtocolError
-from localkv.figures import Preloads, Restores, Spread, TierUse, Written
+from localkv.figures import Fallback, Numbers, Preloads, Restores, Source, Spread, TierUse, Written
 from localkv.messages import (
     PROTOCOL_VERSION,
     AnyReply,
@@ -19,7 +19,6 @@ from localkv.messages import (
     Estimated,
     Examine,
     Failed,
-    Fallback,
     Flushed,
     Forget,
     Forgotten,
@@ -27,7 +26,6 @@ from localkv.messages import (
     Leave,
     Line,
     Look,
-    Numbers,
     Origin,
     Phase,
     Prepare,
@@ -38,15 +36,18 @@ from localkv.messages import (
     Request,
     Role,
     Snapshot,
-    Source,
     Started,
     StopReason,
     Submit,
     Tier,
     TokenLog,
+    Typing,
     Unload,
     Unloaded,
+    Want,
+    Warm,
     Welcome,
+    Why,
 )
 
 MAX_FRAME_BYTES = 64 << 20
@@ -128,9 +129,13 @@ __all__ = [
     "Tier",
     "TierUse",
     "TokenLog",
+    "Typing",
     "Unload",
     "Unloaded",
+    "Want",
+    "Warm",
     "Welcome",
+    "Why",
     "Written",
     "decode_reply",
     "decode_request",

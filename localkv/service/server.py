@@ -29,6 +29,8 @@ from localkv.service.protocol import (
     Look,
     Progress,
     Submit,
+    Typing,
+    Warm,
     Welcome,
     decode_request,
 )
@@ -153,6 +155,8 @@ class EngineServer:
                 face.send(msgspec.structs.replace(snapshot, request=request.request))
             case Leave():
                 self._let_leave(face, request)
+            case Warm() | Typing():
+                self._work.hint(request)
             case Hello():
                 raise ProtocolError("a face said Hello twice")
             case _:

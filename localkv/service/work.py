@@ -39,8 +39,10 @@ from localkv.service.protocol import (
     Report,
     Snapshot,
     Submit,
+    Typing,
     Unload,
     Unloaded,
+    Warm,
 )
 from localkv.service.pulse import Pulse
 
@@ -71,6 +73,14 @@ class EngineRuntime(Protocol):
 
     def idle(self) -> bool:
         """Do one bounded slice of background work; whether more remains."""
+        ...
+
+    def hint(self, hint: Warm | Typing) -> None:
+        """What may be wanted soon: for `idle`, or for nobody; any thread, at once."""
+        ...
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called, on any thread, when `idle` has something to do again."""
         ...
 
     def flush(self, deadline_seconds: float) -> Flushed:
@@ -159,6 +169,12 @@ class Work:
         runtime = self._runtime
         return None if runtime is None else msgspec.structs.replace(runtime.snapshot(heads), request=0, epoch=self._epoch)
 
+    def hint(self, hint: Warm | Typing) -> None:
+        """What a face may want soon; nothing before there is a runtime. Any thread."""
+        runtime = self._runtime
+        if runtime is not None:
+            runtime.hint(hint)
+
     def close(self) -> None:
         """Give the device back."""
         if self._runtime is not None:
@@ -178,6 +194,8 @@ class Work:
             if self._unload_at is not None and time.monotonic() >= self._unload_at:
                 self._unload_idle()
                 continue
+            if self._end_at is None or time.monotonic() < self._end_at:
+                continue  # a nudge: there is background work
             if self._faces.close_if_empty():
                 return None
             self._end_at = None
@@ -315,6 +333,7 @@ class Work:
     def _runtime_now(self) -> EngineRuntime:
         if self._runtime is None:
             self._runtime = self._make_runtime()
+            self._runtime.listen(self._mailbox.nudge)
         return self._runtime
 
     def _attempt(self, what: str, step: Callable[[], object]) -> Trouble | None:

@@ -97,6 +97,11 @@ class Shelf(Reading):
 
                 filing.perform(self, wish, conversations)
 
+    def on_sessions_rested(self, event: Sessions.Rested) -> None:
+        """The person may open what the cursor rests on."""
+        event.stop()
+        self.stage.hints.rest(event.conversation)
+
     def on_sessions_rearranged(self, event: Sessions.Rearranged) -> None:
         """Another order, or another place."""
         event.stop()

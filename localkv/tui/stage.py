@@ -20,6 +20,7 @@ from localkv.tui.desk import Desk
 from localkv.tui.engine import Engine
 from localkv.tui.entries import newest_numbers, questions, to_entries
 from localkv.tui.feed import Feed
+from localkv.tui.foresight import Foresight
 from localkv.tui.instruments import Facts, Instruments
 from localkv.tui.listing import UNTITLED, to_item
 from localkv.tui.listline import GENERATING, UNREAD
@@ -87,6 +88,7 @@ class Stage:
         self.runs = Runs()
         self.engine = Engine(client)
         self.hints = Hints(desk.store, client)
+        self.foresight = Foresight(self.hints, desk, self.runs, chat, lambda: widgets.composer.message)
         self.waiting = Waiting(desk)
         self._chat = chat
         self._client = client
@@ -136,6 +138,7 @@ class Stage:
         self._widgets.sessions.open_row(self.desk.key)
         self._show_badges()
         self.show_facts()
+        self.foresight.opened()
         if not self.desk.whole:
             self._signals.soon(self._show_whole)
 
@@ -278,6 +281,7 @@ class Stage:
             text=text,
             answer_id=answer_id,
         )
+        self.foresight.sent()
         self.runs.add(run)
         if conversation == self.desk.key:
             self._widgets.transcript.following = True
@@ -298,7 +302,7 @@ class Stage:
         was_ready = self.engine.ready
         moved = self.engine.drain()
         if self.engine.ready is not was_ready:
-            self.hints.look()
+            self.foresight.opened()
         changed, over = self.runs.drain()
         for run in changed:
             self._show_run(run)
@@ -312,6 +316,8 @@ class Stage:
         busy = self.engine.moving or bool(self.runs.moving) or self._saving is not None
         self._quiet = 0 if busy or moved or changed else self._quiet + 1
         self.show_facts()
+        if self._quiet >= SETTLE_TICKS and self.foresight.rest():
+            self._quiet = 0  # the answer is shown when it comes
         return self._quiet < SETTLE_TICKS
 
     def _show_run(self, run: Run) -> None:
@@ -349,7 +355,9 @@ class Stage:
         self._read_again(run.conversation)
         self._signals.answered(run.conversation)
         self._show_badges()
-        self.hints.look()
+        self.foresight.news()
+        if run.conversation == self.desk.key:
+            self.foresight.typed()
         if run.finished is not None and run.finished.state == "complete" and self.engine.state != "leaving":
             self._go_on(run.conversation)
 

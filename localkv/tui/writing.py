@@ -115,8 +115,10 @@ class Writing(Reading):
     # The draft
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """The draft is stored a second after the last key."""
+        """The draft is stored a second after the last key, and the engine may read it."""
         event.stop()
+        if self.acts.editing is None and self._place is None and not self.stage.waiting.shown:
+            self.stage.foresight.typed()
         self.completion.suggest(self.composer.before_cursor)
         if self.composer.changed:
             self._begin_draft_timer()

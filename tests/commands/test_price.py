@@ -4,7 +4,7 @@ import msgspec
 
 from localkv.chat.tree import Message
 from localkv.commands.price import Price, price_of
-from localkv.messages import Numbers
+from localkv.figures import Numbers
 
 
 def message(role, n_ids, numbers=None):

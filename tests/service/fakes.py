@@ -58,6 +58,7 @@ class FakeRuntime:
         self.load_gate = threading.Event()
         self.load_gate.set()
         self.slices = 0
+        self.hints = []
         self.turns = 0
         self.busy = ""
 
@@ -125,6 +126,14 @@ class FakeRuntime:
     def snapshot(self, heads=()):
         far = {head.name: "ssd" for head in heads}
         return snapshot(turns=self.turns, busy_conversation=self.busy, unsaved_records=self.slices, resume_tiers=far)
+
+    def listen(self, wake):
+        self.wake = wake
+
+    def hint(self, hint):
+        self.hints.append(hint)
+        self.slices += 1
+        self.wake()
 
     def idle(self):
         if self.slices == 0:

@@ -8,8 +8,8 @@ from localkv.chat.store import ConversationStore
 from localkv.config import ModelSection, SamplingSection
 from localkv.kv.record import Head
 from localkv.service.client import Resume
-from localkv.service.hints import Hints
-from localkv.service.protocol import Look
+from localkv.service.hints import Draft, Hints
+from localkv.service.protocol import Look, Typing, Warm
 
 
 class Listener:
@@ -58,8 +58,9 @@ def told(store, name, *heads):
     leaf = None
     for i, head in enumerate(heads):
         question = store.ask(conversation, leaf, f"question {i}")
+        store.set_ids(question.id, b"ask.")
         answer = store.begin_answer(conversation, question.id)
-        store.finish_answer(answer.id, text="answer", ids=b"", state="complete", head=head, numbers=None)
+        store.finish_answer(answer.id, text="answer", ids=b"say.", state="complete", head=head, numbers=None)
         leaf = answer.id
     return conversation
 
@@ -105,3 +106,72 @@ def test_a_store_that_fails_costs_only_the_hint(store, listener, hints, monkeypa
         assert refused.wait(30)
     hints.look()
     assert listener.wait().heads[0].name == "a"
+
+
+def test_an_opened_conversation_is_told_with_all_its_ids_and_its_newest_head(store, listener, hints):
+    """The engine keeps no conversations: what it needs to find the records travels with the hint."""
+    a = told(store, "a", Head("one", "i", 2), Head("two", "i", 4))
+    hints.open(a)
+    request = listener.wait()
+    assert isinstance(request, Warm)
+    (want,) = request.wants
+    assert (request.why, want.conversation, want.ids, want.head.name) == ("open", a, b"ask.say.ask.say.", "two")
+
+
+def test_a_conversation_without_a_record_is_not_worth_a_hint(store, listener, hints):
+    """There is nothing to bring of what was never answered."""
+    hints.open(told(store, "empty"))
+    b = told(store, "b", Head("b", "i", 2))
+    hints.open(b)
+    assert listener.wait().wants[0].conversation == b
+
+
+def test_what_follows_hands_waits_for_rest_and_only_the_newest_is_said(store, listener):
+    """Keys that are still being struck say nothing but where they stop."""
+    talks = [told(store, f"t{i}", Head(f"h{i}", "i", 2)) for i in range(3)]
+    hints = Hints(store, listener, rest_seconds=0.05)
+    for text in ("h", "he", "hello"):
+        hints.type(Draft(talks[0], ModelSection(), "", text))
+    request = listener.wait()
+    hints.close()
+    assert isinstance(request, Typing)
+    assert (request.text, request.conversation, request.head.name, len(request.lines)) == ("hello", talks[0], "h0", 2)
+    assert len(listener.heard) == 1
+
+
+def test_what_is_sent_is_not_told_as_typed(store, listener):
+    """Once a message goes its own way, nothing more is said of its having been written; nor after another one was opened."""
+    a, b = told(store, "a", Head("a", "i", 2)), told(store, "b", Head("b", "i", 2))
+    hints = Hints(store, listener, rest_seconds=0.05)
+    hints.type(Draft(a, ModelSection(), "", "secret"))
+    hints.drop("typing")
+    hints.type(Draft(a, ModelSection(), "", "secret"))
+    hints.open(b)
+    assert listener.wait().why == "open"
+    hints.rest(b)
+    assert listener.wait().why == "rest"
+    hints.close()
+    assert len(listener.heard) == 2
+
+
+def test_a_new_conversation_begins_with_its_system_prompt(store, listener, hints):
+    """What is typed in it is read behind the system prompt that it will have."""
+    hints.type(Draft("", ModelSection(), "Be brief.", "hello"))
+    request = listener.wait()
+    assert [(line.role, line.text) for line in request.lines] == [("system", "Be brief.")]
+    assert (request.conversation, request.head) == ("", None)
+
+
+def test_likely_are_those_of_the_same_model_that_were_used_last_pinned_ones_first(store, listener, hints):
+    """The open one, archived and trashed ones and those of other models are not thought of."""
+    talks = {
+        name: told(store, name, Head(name, "i", 2))
+        for name in ("old", "pinned", "archived", "trashed", "other", "open", "new")
+    }
+    store.set_pinned(talks["pinned"], True)
+    store.set_model(talks["other"], ModelSection(name="another"))
+    store.trash(talks["trashed"])
+    store.set_archived(talks["archived"], True)
+    hints.think(ModelSection(), talks["open"])
+    request = listener.wait()
+    assert (request.why, [want.head.name for want in request.wants]) == ("likely", ["pinned", "new", "old"])

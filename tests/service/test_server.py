@@ -31,8 +31,10 @@ from localkv.service.protocol import (
     Snapshot,
     Started,
     Submit,
+    Typing,
     Unload,
     Unloaded,
+    Warm,
     Welcome,
     decode_reply,
     encode,
@@ -197,6 +199,27 @@ def test_a_look_with_heads_is_told_how_far_away_they_are(start, peer):
     face = peer(start())
     face.say(Look(request=2, heads=(Head("h", "i", 3),)))
     assert face.hear(2).resume_tiers == {"h": "ssd"}
+
+
+def test_a_hint_is_worked_at_between_requests_and_never_answered(start, peer):
+    """Hints wake an engine that waits for ever, and are seen to when nothing is asked."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a hold"))
+    face.until(1, Delta)
+    face.say(Typing(request=0, conversation="c", model=ModelSection(), lines=(), text="hello"))
+    face.say(Warm(request=0, model=ModelSection(), wants=(), why="open"))
+    face.say(Look(request=2))
+    assert face.hear(2).unsaved_records == 2, "both slices wait"
+    engine.runtime.gate.set()
+    face.until(1, Done)
+    while face.say(Look(request=3)) or face.hear(3).unsaved_records:
+        pass
+    face.say(Warm(request=0, model=ModelSection(), wants=(), why="rest"))
+    while engine.runtime.calls.count("slice") < 3:
+        face.say(Look(request=4))
+        face.hear(4)
+    assert [type(hint).__name__ for hint in engine.runtime.hints] == ["Typing", "Warm", "Warm"]
 
 
 def test_snapshots_are_pushed_while_a_request_runs_and_after_it(start, peer):
