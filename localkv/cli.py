@@ -14,6 +14,7 @@ import typer
 
 from localkv import __version__
 from localkv.commands.ends import ended_by_signals
+from localkv.commands.groups import Json, config_app, models_app
 from localkv.commands.setup import Setup, find_setup
 from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableFile, UnusableName
 
@@ -27,12 +28,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-models_app = typer.Typer(help="List, fetch and delete models.", no_args_is_help=True, rich_markup_mode=None)
-config_app = typer.Typer(help="Check, find and show the settings.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(models_app, name="models")
 app.add_typer(config_app, name="config")
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Private = Annotated[
     bool, typer.Option("--private", help="A new conversation's cached state stays in memory, never on the disk.")
 ]
@@ -74,7 +72,16 @@ def chat(
         with first_frame(setup.home, config, theme=theme, session=session, resume=resume):
             from localkv.tui.app import run as show
 
-            code = show(setup.home, config, model=name, session=session, theme=theme, private=private, typed=typed)
+            code = show(
+                setup.home,
+                config,
+                model=name,
+                session=session,
+                theme=theme,
+                private=private,
+                typed=typed,
+                file=setup.config_file,
+            )
     raise typer.Exit(code)
 
 
@@ -123,63 +130,6 @@ def sessions(context: typer.Context) -> None:
     from localkv.commands.sessions import app as command
 
     command(context.args, prog_name="localkv sessions", obj=context.obj)
-
-
-@models_app.command("list")
-def models_list(context: typer.Context, as_json: Json = False) -> None:
-    """The models on this machine."""
-    from localkv.commands import models as command
-
-    command.list_models(_setup(context), as_json=as_json)
-
-
-@models_app.command("pull")
-def models_pull(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help='"starter" or a hub id, such as Qwen/Qwen3-4B.')],
-    as_json: Json = False,
-) -> None:
-    """Fetch a model; running it again continues."""
-    from localkv.commands import models as command
-
-    command.pull(_setup(context), name, as_json=as_json)
-
-
-@models_app.command("rm")
-def models_rm(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="As shown by `localkv models list`.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Delete a model from this machine."""
-    from localkv.commands import models as command
-
-    command.remove(_setup(context), name, sure=yes, as_json=as_json)
-
-
-@config_app.command("check")
-def config_check(context: typer.Context, as_json: Json = False) -> None:
-    """Check the configuration file; exit code 2 if it cannot be used."""
-    from localkv.commands import config as command
-
-    command.check(_setup(context), as_json=as_json)
-
-
-@config_app.command("path")
-def config_path(context: typer.Context, as_json: Json = False) -> None:
-    """Where the configuration file is."""
-    from localkv.commands import config as command
-
-    command.path(_setup(context), as_json=as_json)
-
-
-@config_app.command("show")
-def config_show(context: typer.Context, as_json: Json = False) -> None:
-    """All settings in force, as a configuration file."""
-    from localkv.commands import config as command
-
-    command.show(_setup(context), as_json=as_json)
 
 
 @app.command()

@@ -110,6 +110,7 @@ ACTIONS = (
     Action("stats", "show what the cache did", slash="stats"),
     Action("unload", "let the model go from memory; the next message loads it again", slash="unload"),
     Action("export", "write this conversation to FILE: .md, .json with all branches, or .txt", slash="export", arguments="[FILE]"),
+    Action("settings", "open the settings in $EDITOR", "", "settings", slash="config", plain=False),
     Action("theme", "show the themes, or look at this chat in another one", slash="theme", arguments="[NAME]", plain=False),
     Action("copy", "copy what is selected; else stop the answer", "ctrl+c", "copy_or_stop"),
     Action("copy.answer", "copy the newest answer", "f6", "copy_answer"),

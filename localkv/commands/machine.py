@@ -7,6 +7,7 @@ package metadata; changes nothing. Thread: main.
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from importlib import metadata
@@ -21,6 +22,7 @@ from localkv.units import format_bytes, parse_bytes
 Section = dict[str, str | int | float | bool | None]
 
 GIB = 1 << 30
+CARD_SECONDS = 5.0
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "bitsandbytes", "huggingface-hub", "textual")
 
 CLASSES = {
@@ -71,6 +73,33 @@ def advice(facts: Facts) -> str:
     if facts.nvidia and "+cpu" in facts.torch:
         return "there is an NVIDIA driver, but this torch is a CPU build; install torch from pypi.org to use the GPU"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A graphics card that models can run on."""
+
+    name: str
+    memory: int
+    """Bytes."""
+
+
+def find_cards(facts: Facts) -> tuple[Card, ...]:
+    """The NVIDIA cards, as the driver's own program lists them; none where it does not answer. Takes up to a second."""
+    if not facts.nvidia:
+        return ()
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=CARD_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()  # doctor asks torch, too, and says what is wrong
+    return read_cards(said.stdout)
+
+
+def read_cards(listed: str) -> tuple[Card, ...]:
+    """The cards in a list of names and mebibytes, one on each line."""
+    found = (line.rpartition(",") for line in listed.splitlines())
+    return tuple(Card(name.strip(), int(memory) << 20) for name, _, memory in found if memory.strip().isdecimal())
 
 
 def machine_section(facts: Facts) -> Section:

@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,10 +22,12 @@ from textual.events import Event, InputEvent, Paste
 
 from localkv.chat.store import ConversationStore
 from localkv.commands.ends import ENDINGS, exit_within, leave_dead_terminal
+from localkv.commands.introduction import Introduction, introduce
 from localkv.commands.keymap import DEFAULT_KEYMAP, resolve
 from localkv.commands.order import place_of
 from localkv.commands.output import ProgressLine, shown_on
 from localkv.config import Config
+from localkv.errors import LocalKVError
 from localkv.paths import Home, resource_dir
 from localkv.tui.clipboard import find_tool
 from localkv.tui.desk import Desk
@@ -76,6 +79,9 @@ class LocalKVApp(App[None], inherit_bindings=False):
         theme, problem = choose_theme(themes, config.chat.theme)
         self._problems += [problem] if problem else []
         self.themes = themes
+        self.config_file = home.config_file
+        self.introduction: Callable[[], Introduction] | None = None
+        """Finds what is told the first time; None at all other times."""
         for each in themes.values():
             self.register_theme(textual_theme(each))
         self.theme = theme.name
@@ -102,6 +108,8 @@ class LocalKVApp(App[None], inherit_bindings=False):
             self._driver.attrs_before = self._typed.settings  # type: ignore[union-attr]  # what an editor finds meanwhile
         self.theme_changed_signal.subscribe(self, self._repaint)
         self.app_resume_signal.subscribe(self, self._draw_again)
+        if self.introduction is not None:
+            self.run_worker(self._introduce, thread=True, exit_on_error=False)
         for problem in self._problems:
             self.notify(problem, severity="warning", markup=False, timeout=15)
 
@@ -143,6 +151,18 @@ class LocalKVApp(App[None], inherit_bindings=False):
         with contextlib.suppress(RuntimeError):
             self.call_from_thread(self.notify, problem, severity="error", markup=False, timeout=30)
 
+    def _introduce(self) -> None:
+        """On a thread of its own: asking for a card takes up to a second."""
+        if self.introduction is None:
+            return
+        try:
+            first = self.introduction()
+        except LocalKVError as error:
+            self.tell(str(error))
+            return
+        with contextlib.suppress(RuntimeError):  # the app has ended
+            self.call_from_thread(self.chat_screen.stage.introduce, first)
+
     def _draw_again(self, app: object) -> None:
         """The terminal was somebody else's meanwhile: nothing of what is believed to be on it is there."""
         del app
@@ -152,6 +172,12 @@ class LocalKVApp(App[None], inherit_bindings=False):
         del theme
         if self.theme in self.themes and self.chat_screen.is_mounted:
             self.chat_screen.restyle(palette(self.themes[self.theme]))
+
+    def action_settings(self) -> None:
+        """Hand the terminal to the person's editor; afterwards theme and keys are those of the file."""
+        from localkv.tui.settings import edit_settings
+
+        edit_settings(self)
 
     async def action_quit(self) -> None:
         """The screen leaves; it may ask and save first."""
@@ -167,6 +193,7 @@ def run(
     theme: str | None = None,
     private: bool = False,
     typed: Typed = Typed(),  # noqa: B008  frozen
+    file: Path | None = None,
 ) -> int:
     """The chat until the person leaves; the exit code. Raises LocalKVError for what keeps it from starting."""
     from localkv.service.client import EngineClient
@@ -183,6 +210,9 @@ def run(
         if not (session or private or model):
             session = where_they_were(store)
         app = LocalKVApp(home, config, store, Turns(store, client), client, session=session, private=private, typed=typed)
+        app.config_file = file or home.config_file
+        if not app.config_file.exists() and not store.list(include_trashed=True):
+            app.introduction = lambda: introduce(config, home)
         app.chat_screen.copy_tool = find_tool(os.environ, sys.platform, shutil.which)
         backup = store.begin_daily_backup(app.tell)
         app.endings = ENDINGS if os.name != "nt" else ()

@@ -101,9 +101,9 @@ class Panes(Screen[None]):
 
     def take_keys(self) -> None:
         """From now on the keys are those of the keymap."""
-        if self.keymap is not DEFAULT_KEYMAP:
-            for node in (self, *self.walk_children()):
-                rebind(node, self.keymap)
+        for node in (self, *self.walk_children()):
+            rebind(node, self.keymap)
+        self.refresh_bindings()
 
     def restyle(self, palette: Palette) -> None:
         """Paint in another palette."""
@@ -155,6 +155,10 @@ class Panes(Screen[None]):
         else:
             self.remove_class("side-open")
             self.toggle_class("panel-open")
+
+    async def action_settings(self) -> None:
+        """Edit the settings."""
+        await self.app.run_action("settings")
 
     def action_suspend(self) -> None:
         """Hand the terminal back to the shell until the person returns."""

@@ -71,7 +71,8 @@ class ChatScreen(Shelf, Writing):
         """Fill the screen from the store; the engine starts after the first frame."""
         if self.has_class("-ascii"):
             use_plain_bars(self)
-        self.take_keys()
+        if self.keymap is not DEFAULT_KEYMAP:
+            self.take_keys()
         self._ticking = self.set_interval(1 / TICKS_PER_SECOND, self._tick, pause=True)
         self.stage.show_list()
         self.stage.show_open()

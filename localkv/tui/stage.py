@@ -10,6 +10,7 @@ from typing import Literal
 
 from textual.timer import Timer
 
+from localkv.commands.introduction import Introduction
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError
 from localkv.service.client import Resume
@@ -84,6 +85,7 @@ class Stage:
     ) -> None:
         """`clock` measures rates."""
         self._keymap = keymap
+        self._first: Introduction | None = None
         self.desk = desk
         self.runs = Runs()
         self.engine = Engine(client)
@@ -122,6 +124,11 @@ class Stage:
         self._widgets.sessions.restyle(palette)
         self._show_welcome()
         self.show_facts()
+
+    def introduce(self, first: Introduction) -> None:
+        """Tell in an empty conversation what this machine can do."""
+        self._first = first
+        self._show_welcome()
 
     def show_list(self) -> None:
         """Read the list of conversations again."""
@@ -167,8 +174,8 @@ class Stage:
         self.show_facts()
 
     def _show_welcome(self) -> None:
-        palette, system, keymap = self._palette, self.desk.system, self._keymap
-        self._widgets.transcript.set_welcome(lambda width: welcome_rows(palette, width, system, keymap))
+        palette, system, keymap, first = self._palette, self.desk.system, self._keymap, self._first
+        self._widgets.transcript.set_welcome(lambda width: welcome_rows(palette, width, system, keymap, first))
 
     def _show_badges(self) -> None:
         badges = dict.fromkeys(self._unread, UNREAD)
