@@ -161,7 +161,7 @@ class LocalKVApp(App[None], inherit_bindings=False):
             self.tell(str(error))
             return
         with contextlib.suppress(RuntimeError):  # the app has ended
-            self.call_from_thread(self.chat_screen.stage.introduce, first)
+            self.call_from_thread(self.chat_screen.introduce, first)
 
     def _draw_again(self, app: object) -> None:
         """The terminal was somebody else's meanwhile: nothing of what is believed to be on it is there."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from textual.message import Message
 from textual.timer import Timer
 
+from localkv.commands.introduction import Introduction
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError, UnknownConversation
 from localkv.tui.acts import Acts, Reach
@@ -25,6 +26,7 @@ from localkv.tui.scrolling import use_plain_bars
 from localkv.tui.shelf import Shelf
 from localkv.tui.stage import Signals, Stage, Widgets
 from localkv.tui.theme import Palette
+from localkv.tui.welcome import Welcome
 from localkv.tui.writing import Writing
 
 TICKS_PER_SECOND = 12
@@ -52,6 +54,7 @@ class ChatScreen(Shelf, Writing):
         """`ticks` is the clock that measures rates; `panel`: the cache panel is open where there is room."""
         super().__init__(palette, glyphs, desk.clock, panel=panel, keymap=keymap)
         self.desk = desk
+        self.welcome = Welcome(keymap)
         self.stage = Stage(
             desk,
             chat,
@@ -60,7 +63,7 @@ class ChatScreen(Shelf, Writing):
             Signals(self.say, self._begin_ticks, self.set_timer, self.call_after_refresh, self.ring),
             palette,
             ticks,
-            keymap,
+            self.welcome,
         )
         self.acts = Acts(self.stage, self.transcript, self.composer, Reach(self.say, self.copy, self.open, self.sign))
         self.bell = False
@@ -83,6 +86,11 @@ class ChatScreen(Shelf, Writing):
     def on_unmount(self) -> None:
         """Read the store no more."""
         self.stage.hints.close()
+
+    def introduce(self, first: Introduction) -> None:
+        """Tell in an empty conversation what this machine can do."""
+        self.welcome.first = first
+        self.stage.show_welcome()
 
     def show_facts(self) -> None:
         """Bring what stands around the conversation up to date."""

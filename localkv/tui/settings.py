@@ -40,7 +40,7 @@ def take_over(app: "LocalKVApp") -> None:
     config = load_config(app.config_file)
     keymap = resolve(config.keys, str(app.config_file))
     theme, problem = choose_theme(app.themes, config.chat.theme)
-    screen.keymap = keymap
+    screen.keymap = screen.welcome.keymap = keymap
     screen.take_keys()
     app.theme = theme.name
     for note in filter(None, (problem, *keymap.notes)):

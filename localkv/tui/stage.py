@@ -10,8 +10,6 @@ from typing import Literal
 
 from textual.timer import Timer
 
-from localkv.commands.introduction import Introduction
-from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError
 from localkv.service.client import Resume
 from localkv.service.hints import Hints
@@ -34,7 +32,7 @@ from localkv.tui.sessions import Sessions
 from localkv.tui.theme import Palette
 from localkv.tui.transcript import Transcript
 from localkv.tui.waiting import Waiting
-from localkv.tui.welcome import welcome_rows
+from localkv.tui.welcome import Welcome
 
 SETTLE_TICKS = 12
 """Ticks after the last change: saving goes on for a moment after an answer, and the panel shows it."""
@@ -81,11 +79,10 @@ class Stage:
         signals: Signals,
         palette: Palette,
         clock: Callable[[], float],
-        keymap: Keymap = DEFAULT_KEYMAP,
+        welcome: Welcome,
     ) -> None:
         """`clock` measures rates."""
-        self._keymap = keymap
-        self._first: Introduction | None = None
+        self._welcome = welcome
         self.desk = desk
         self.runs = Runs()
         self.engine = Engine(client)
@@ -122,13 +119,8 @@ class Stage:
         self._palette = palette
         self._widgets.transcript.restyle(palette)
         self._widgets.sessions.restyle(palette)
-        self._show_welcome()
+        self.show_welcome()
         self.show_facts()
-
-    def introduce(self, first: Introduction) -> None:
-        """Tell in an empty conversation what this machine can do."""
-        self._first = first
-        self._show_welcome()
 
     def show_list(self) -> None:
         """Read the list of conversations again."""
@@ -139,7 +131,7 @@ class Stage:
     def show_open(self) -> None:
         """Show the open conversation from its end."""
         self._unread.discard(self.desk.key)
-        self._show_welcome()
+        self.show_welcome()
         self._widgets.transcript.show(self.entries())
         self._widgets.composer.begin(self.desk.draft, questions(self.desk.messages))
         self._widgets.sessions.open_row(self.desk.key)
@@ -169,13 +161,13 @@ class Stage:
 
     def show_system(self) -> None:
         """The open conversation begins with another system prompt."""
-        self._show_welcome()
+        self.show_welcome()
         self._widgets.transcript.sync(self.entries())
         self.show_facts()
 
-    def _show_welcome(self) -> None:
-        palette, system, keymap, first = self._palette, self.desk.system, self._keymap, self._first
-        self._widgets.transcript.set_welcome(lambda width: welcome_rows(palette, width, system, keymap, first))
+    def show_welcome(self) -> None:
+        """Show what stands in an empty conversation."""
+        self._widgets.transcript.set_welcome(self._welcome.maker(self._palette, self.desk.system))
 
     def _show_badges(self) -> None:
         badges = dict.fromkeys(self._unread, UNREAD)

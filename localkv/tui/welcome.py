@@ -1,6 +1,8 @@
 """What an empty conversation shows: what to do first; and the first time of all, what this machine can do. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from localkv.commands.introduction import DEMO, Introduction
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap, key_label
@@ -19,6 +21,18 @@ HINTS = (
     (("quit",), "save and leave"),
 )
 """Ids of actions and what they lead to."""
+
+
+@dataclass(slots=True)
+class Welcome:
+    """What an empty conversation is opened with: the keys in force, and the first time what is told then."""
+
+    keymap: Keymap = DEFAULT_KEYMAP
+    first: Introduction | None = None
+
+    def maker(self, palette: Palette, system: str) -> Callable[[int], list[Row]]:
+        """What makes the rows for a width."""
+        return partial(welcome_rows, palette, system=system, keymap=self.keymap, first=self.first)
 
 
 def welcome_rows(
