@@ -4,7 +4,7 @@ Pure. A match at the beginning of a word counts more, letters that stand togethe
 well the newer one comes first.
 """
 
-import re
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +15,6 @@ _GAP = 0.05
 _RECENT = 1.0
 """What today's conversation is worth over one of long ago: less than a beginning of a word."""
 _HALF_LIFE = 7 * 86_400.0
-_BREAK = re.compile(r"[\s\-_/.,:;#()\[\]]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,7 @@ def ranked(items: Sequence[Item], query: str, now: float, limit: int = 50) -> li
     """The best matches for all words of `query`; for none of them, the newest items. Pinned ones have no advantage here."""
     words = query.casefold().split()
     found = [match for item in items if (match := _match(item, words, now)) is not None]
-    found.sort(key=lambda match: (-match.score, -match.item.updated))
-    return found[:limit]
+    return heapq.nsmallest(limit, found, key=lambda match: (-match.score, -match.item.updated))
 
 
 def letters(text: str, word: str) -> tuple[int, ...] | None:
@@ -72,7 +70,7 @@ def _whole(text: str, word: str) -> int:
     """The best place of the whole word: at the beginning of a word, else anywhere; -1 for none."""
     first = at = text.find(word)
     while at > 0:
-        if _BREAK.match(text[at - 1]):
+        if not text[at - 1].isalnum():
             return at
         at = text.find(word, at + 1)
     return at if at == 0 else first
@@ -91,7 +89,7 @@ def _worth(text: str, at: tuple[int, ...]) -> float:
     for index, place in enumerate(at):
         if place == 0:
             score += _WORD + _FIRST
-        elif _BREAK.match(text[place - 1]):
+        elif not text[place - 1].isalnum():
             score += _WORD
         if index and place == at[index - 1] + 1:
             score += _RUN

@@ -87,6 +87,7 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
         self._glyphs = glyphs
         self._clock = clock
         self._items: list[Item] = []
+        self._count = 0
         self._badges: Mapping[str, str] = {}
         self._resumes: Mapping[str, Resume] = {}
         self._rows: list[Item | Heading] = []
@@ -104,7 +105,7 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def count(self) -> int:
         """All conversations of this place, filtered or not."""
-        return sum(item.place == self.place for item in self._items)
+        return self._count
 
     @property
     def items(self) -> list[Item]:
@@ -175,7 +176,9 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _filter(self) -> None:
         before = self.current
-        self.shown = matching([item for item in self._items if item.place == self.place], self.query_text)
+        here = [item for item in self._items if item.place == self.place]
+        self._count = len(here)
+        self.shown = matching(here, self.query_text)
         self._rows = with_headings(self.shown, self.order, self._clock())
         self._row_of = [at for at, row in enumerate(self._rows) if isinstance(row, Item)]
         if before is not None:

@@ -222,7 +222,7 @@ def test_lists_of_one_place(many):
     assert "(archived)" in run("list", "--archived").stdout
 
 
-def test_complaint_22_the_list_can_be_sorted(many):
+def test_the_list_is_not_only_by_age(many):
     """By age, name and size; pinned ones stand first in any order; an unknown order is refused and the orders are named."""
     assert listed() == ["c", "a", "b"]
     assert listed("--sort", "name") == ["a", "b", "c"]
@@ -249,7 +249,7 @@ def test_search(many, store):
     assert run("search", "nowhere").stdout == "No message has these words.\n"
 
 
-def test_complaint_25_sessions_can_be_listed_renamed_shown_and_removed(many):
+def test_conversations_are_not_out_of_reach_without_the_screen(many):
     """Nobody needs the screen to find, name, read and delete what can be resumed."""
     assert listed() == ["c", "a", "b"]
     assert run("rename", "a", "z").exit_code == 0

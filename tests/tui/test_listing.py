@@ -114,7 +114,7 @@ def test_months_that_follow_each_other_are_not_mixed_up():
     assert [calendar.group(day.timestamp()) for day in days] == ["November", "October", "November", "November 2024"]
 
 
-def test_complaint_23_ten_thousand_conversations_are_arranged_in_proportion():
+def test_arranging_thousands_does_not_grow_faster_than_they_do():
     """Order, filter and groups of ten times as many conversations take about ten times as long, not a hundred times."""
     many = [item(f"conversation number {index} about {index % 97}", index * 86_400.0 / 9) for index in range(10_000)]
 

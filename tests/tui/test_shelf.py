@@ -131,7 +131,7 @@ def test_tags_that_cannot_be_are_refused(world):
     play(world.app(session="one"), scene, size=WIDE)
 
 
-def test_complaint_15_the_trash_gives_back(world):
+def test_one_key_never_deletes_a_conversation_for_good(world):
     """d moves to the trash, where u brings back the one under the cursor, and d removes it for good only after a yes."""
     for index, title in enumerate(("one", "two", "three")):
         world.talk(title, "q", "a", age=60.0 * (index + 1))
@@ -160,7 +160,7 @@ def test_complaint_15_the_trash_gives_back(world):
     play(world.app(session="three"), scene, size=WIDE)
 
 
-def test_complaint_24_many_at_once(world):
+def test_deleting_many_is_not_one_by_one(world):
     """x marks, and the next key is meant for all that are: tags, archive, trash, back, and gone for good after one question."""
     for index in range(6):
         world.talk(f"t{index}", "q", "a", age=60.0 * (index + 1))
@@ -217,7 +217,7 @@ def test_opening_from_the_trash_brings_back(world):
     play(world.app(session="one"), scene, size=WIDE)
 
 
-def test_complaint_22_the_list_is_sorted_by_key(world):
+def test_the_list_is_not_only_by_age(world):
     """s goes from newest to name to size and round; the size is shown where the age was; the cursor stays."""
     for index, (title, n_tokens) in enumerate((("b", 12_400), ("c", 7), ("a", 500))):
         key = world.talk(title, "q", "a", age=60.0 * (index + 1))
@@ -306,7 +306,7 @@ def _telling(told):
 # ---- the switcher ----
 
 
-def test_the_switcher_opens_what_a_few_letters_mean(world):
+def test_a_title_need_not_be_remembered_whole(world):
     """ctrl+o, letters of a title or a tag, enter; esc changes nothing; the trash is not offered, the archive is."""
     world.talk("Rust borrow checker", "q", "a", age=5)
     world.store.set_tags(world.talk("Letters home", "q2", "a2", age=50), ["family"])
@@ -341,7 +341,7 @@ def test_the_switcher_opens_what_a_few_letters_mean(world):
 # ---- search ----
 
 
-def test_search_opens_the_conversation_at_the_message(world):
+def test_what_was_said_long_ago_is_not_lost(world):
     """F4, words, enter: the conversation opens with that message in view, though it stands far up."""
     said = [text for index in range(60) for text in (f"question {index}", "an answer\n" * 5)]
     said[10] = "where is the needle kept"
@@ -452,7 +452,7 @@ def test_only_what_was_typed_last_is_shown(world):
 # ---- many ----
 
 
-def test_complaint_23_ten_thousand_conversations_are_a_screenful(world):
+def test_ten_thousand_conversations_do_not_freeze_the_list(world):
     """Of 10,000 conversations the list draws what is in view; a key in the filter draws the screen once, not them all."""
     connection = world.store._database._connection
     base = world.store.create("base", model=ModelSection(), sampling=SamplingSection()).id

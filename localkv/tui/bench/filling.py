@@ -70,9 +70,10 @@ def many(store: ConversationStore, database: Database, n_conversations: int, n_m
         add(database, [(f"m{i}", f"{i // share:032x}", None, "user", words.text()) for i in numbers])
 
 
-def begin(store: ConversationStore, name: str) -> Conversation:
+def begin(store: ConversationStore, name: str, max_tokens: int = 1) -> Conversation:
     """An empty conversation that answers greedily."""
-    return store.create(name, model=ModelSection(), sampling=SamplingSection(temperature=0, max_tokens=128), title=name)
+    sampling = SamplingSection(temperature=0, max_tokens=max_tokens)
+    return store.create(name, model=ModelSection(), sampling=sampling, title=name)
 
 
 def add(database: Database, rows: Sequence[tuple[str, str, str | None, str, str]]) -> None:

@@ -31,6 +31,7 @@ from localkv.tui.screen import ChatScreen
 
 ROUNDS = 5
 RESTORES = 3
+ANSWER_TOKENS = 96
 QUESTION = "Write a long story about a lighthouse keeper and the sea. Tell all of it."
 LONG_TEXT = "The keeper wrote down the wind, the tide and the ships that passed on that day. " * 110
 """About 2,000 tokens."""
@@ -43,8 +44,8 @@ def measure(home: Home, say: Say) -> dict[str, Any]:
     with contextlib.closing(ConversationStore.open(home.database, home.backups)) as store:
         say("a conversation to come back to")
         client = EngineClient(home, Config())
-        _finished(Chat(store, client).ask(filling.begin(store, "long").id, LONG_TEXT))
-        _finished(Chat(store, client).ask(filling.begin(store, "other").id, "hello"))
+        _finished(Chat(store, client).ask(filling.begin(store, "long", 4).id, LONG_TEXT))
+        _finished(Chat(store, client).ask(filling.begin(store, "other", 4).id, "hello"))
         _leave(home, client)
         client = EngineClient(home, Config())
         try:
@@ -88,7 +89,7 @@ async def _restore(screen: ChatScreen, store: ConversationStore) -> float:
 async def _on_screen(screen: ChatScreen, store: ConversationStore, number: int) -> float:
     """Tokens per second of an answer that is watched."""
     name = f"shown {number}"
-    filling.begin(store, name)
+    filling.begin(store, name, ANSWER_TOKENS)
     return await _answered(screen, store, name, QUESTION)
 
 
@@ -105,7 +106,7 @@ async def _answered(screen: ChatScreen, store: ConversationStore, name: str, que
 
 def _by_say(store: ConversationStore, client: EngineClient, number: int) -> float:
     """Tokens per second of an answer that is only printed, as `localkv say` prints it."""
-    key = filling.begin(store, f"said {number}").id
+    key = filling.begin(store, f"said {number}", ANSWER_TOKENS).id
     return _finished(Chat(store, client).ask(key, QUESTION))
 
 
