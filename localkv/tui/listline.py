@@ -65,7 +65,9 @@ def line(item: Item, width: int, look: Look) -> list[Span]:
         (look.glyphs.cursor if look.opened else " ", palette.user),
         (badge, palette.accent + Style(bold=True)),
         ("x", palette.user) if look.marked else (" ", palette.text),
-        (set_cell_size(title, room), palette.text + strong),
+        (title, palette.text + strong),
+        # In a run of its own: a joiner at the end of a title would swallow the first space.
+        (" " * (room - cell_len(title)), palette.text),
         (wait, palette.muted),
         (" ", palette.text),
         (end.rjust(4), palette.muted),
@@ -88,8 +90,9 @@ def waiting(resume: Resume | None) -> str:
 
 def _thousands(n: int) -> str:
     """A count in at most four characters: "812", "1.2k", "34k", "1.5M"."""
-    for unit in ("", "k", "M"):
-        if n < 1000:
-            return f"{n:.0f}{unit}" if not unit or n >= 9.95 else f"{n:.1f}{unit}"
-        n /= 1000  # type: ignore[assignment]
-    return f"{n:.0f}G"
+    value = float(n)
+    for unit in ("", "k", "M", "G"):
+        if value < 999.5:
+            return f"{value:.0f}{unit}" if not unit or value >= 9.95 else f"{value:.1f}{unit}"
+        value /= 1000
+    return "999G"
