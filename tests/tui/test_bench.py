@@ -1,5 +1,6 @@
 """`bench tui`: the promised figures, from the real screen; and what they promise, as ratios within one run."""
 
+import contextlib
 import json
 import sys
 
@@ -41,6 +42,7 @@ def test_opening_2000_messages_is_like_opening_20(home):
 
 def test_names(monkeypatch, capsys):
     """`localkv bench tui --json` prints one document with exactly the promised keys; an unknown bench names this one, too."""
+    monkeypatch.setattr("localkv.commands.bench._lock", lambda say: contextlib.nullcontext())
     monkeypatch.setattr(face, "measure", lambda home, say: dict.fromkeys(KEYS[:7], 1.0) | {"rss_mb": 1.0})
     monkeypatch.setattr(turns, "measure", lambda home, say: {"tps_ratio": 1.0, "restore_stall_ms": 1.0})
     cli.app(["bench", "tui", "--json"], standalone_mode=False)
