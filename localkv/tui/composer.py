@@ -98,6 +98,13 @@ class Composer(TextArea):
         return whole(self.text, self._chips)
 
     @property
+    def characters(self) -> int:
+        """About how long the message is; what chips stand for is not put together for it."""
+        lines = self.document.lines
+        found = [label for line in lines for _, label in labels_in(line, self._chips)]
+        return sum(map(len, lines)) + len(lines) - 1 + sum(len(self._chips[label].text) - len(label) for label in found)
+
+    @property
     def changed(self) -> bool:
         """Whether there is something to be stored since `begin` and the last `keep`."""
         return self._kept != (self.text, self._chips)

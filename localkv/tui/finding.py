@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from localkv.chat.attachments import split_files
 from localkv.chat.thoughts import split_thought
 from localkv.chat.words import Pattern
 from localkv.tui.pages import Entry
@@ -32,9 +33,11 @@ def hits_in(entries: Iterable[Entry], pattern: Pattern) -> list[Hit]:
     return [Hit(index, nth) for index, entry in enumerate(entries) for nth, _ in enumerate(pattern.finditer(entry.text))]
 
 
-def in_thoughts(entry: Entry, pattern: Pattern) -> bool:
-    """Whether `pattern` occurs in what the model thought before this answer."""
-    thought = split_thought(entry.text) if entry.role == "assistant" else None
+def in_folded(entry: Entry, pattern: Pattern) -> bool:
+    """Whether `pattern` occurs in what the model thought before this answer, or in the files of this question."""
+    if entry.role != "assistant":
+        return pattern.search(entry.text[: len(entry.text) - len(split_files(entry.text)[1])]) is not None
+    thought = split_thought(entry.text)
     return thought is not None and pattern.search(thought.inside) is not None
 
 

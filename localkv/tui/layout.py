@@ -19,6 +19,9 @@ ChatScreen { background: $background; color: $foreground; }
 #writing { height: auto; }
 #prompt { width: auto; height: 1; padding: 0 1; color: $primary; }
 #composer { width: 1fr; padding: 0 1 0 0; }
+#count { width: auto; height: 1; padding: 0 1 0 0; color: $muted; display: none; }
+#count.-shown { display: block; }
+#count.-over { color: $error; text-style: bold; }
 
 #side { width: 27; height: 100%; background: $surface; border-right: vkey $rule; }
 #side-head { height: 1; padding: 0 1; background: $surface; }

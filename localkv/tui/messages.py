@@ -1,14 +1,15 @@
 """How one message looks: who and when, the text, the numbers or the mark beneath it, a blank row.
 
-Pure. What people type is shown as they typed it; answers are Markdown, with what the model thought before them folded into
-one row. The answer that is being written keeps its finished blocks rendered (live.OpenText).
+Pure. What people type is shown as they typed it, with the files in it folded into rows; answers are Markdown, with what the
+model thought before them folded into one row. The answer that is being written keeps its finished blocks rendered (live.OpenText).
 """
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 
+from localkv.chat.attachments import split_files
 from localkv.chat.thoughts import Thought, split_thought
-from localkv.tui.clean import harmless
+from localkv.tui.clean import harmless, one_line
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.live import OpenText
 from localkv.tui.markdown import Markdown, parser
@@ -52,7 +53,7 @@ class Painter:
 
     def _body(self, entry: Entry, width: int) -> list[Row]:
         if entry.role != "assistant":
-            return self._markdown.plain(harmless(entry.text.strip("\n")), width)
+            return self._written(entry, width)
         thought = split_thought(entry.text)
         if thought is None:
             return self._text("answer", entry, entry.text, width)
@@ -64,11 +65,23 @@ class Painter:
         answer = self._text("answer", entry, thought.rest, width) if thought.rest else []
         return [*rows, *([BLANK, *answer] if answer else [])]
 
+    def _written(self, entry: Entry, width: int) -> list[Row]:
+        """What a person wrote; the files in it as a row each, until they are unfolded."""
+        files, words = split_files(entry.text) if entry.role == "user" else ([], entry.text)
+        shown = entry.text if entry.unfolded else words
+        mark = "v" if entry.unfolded else ">"
+        heads = [self._folding(entry, f"{mark} {one_line(file.name)}  {file.size}", width) for file in files]
+        return [*heads, *self._markdown.plain(harmless(shown.strip("\n")), width)]
+
     def _fold(self, entry: Entry, thought: Thought, width: int) -> Row:
         """The row that stands for the thoughts; copying passes over it."""
-        style = self._markdown.palette.muted + Style(meta={FOLDS: entry.id})
         label = thought_label(thought, entry.thought, growing=entry.growing)
-        shown = f"{'v' if entry.unfolded else '>'} {label}"[:width]
+        return self._folding(entry, f"{'v' if entry.unfolded else '>'} {label}", width)
+
+    def _folding(self, entry: Entry, label: str, width: int) -> Row:
+        """A row that folds and unfolds what it names."""
+        shown = set_cell_size(label, min(width, cell_len(label)))
+        style = self._markdown.palette.muted + Style(meta={FOLDS: entry.id})
         return row([(shown, style)], text="", gutter=len(shown), glue="")
 
     def _text(self, part: str, entry: Entry, text: str, width: int) -> list[Row]:

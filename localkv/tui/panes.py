@@ -58,6 +58,7 @@ class Panes(Screen[None]):
         self.transcript = Transcript(palette, glyphs, id="transcript")
         self.sessions = Sessions(palette, clock, glyphs, id="sessions")
         self.composer = Composer(placeholder="Write a message", id="composer")
+        self.count = Static("", id="count", markup=False)
         self.queue = Queue(palette, id="queue")
         self.completion = self.composer.completion = Completion(palette, id="completion")
         self.filter = Input(id="filter", placeholder="words of a title", compact=True)
@@ -89,6 +90,7 @@ class Panes(Screen[None]):
                 with Horizontal(id="writing"):
                     yield Static(">", id="prompt", markup=False)
                     yield self.composer
+                    yield self.count
             with Vertical(id="right"):
                 yield self.instruments.panel
         yield self.keyline

@@ -17,7 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from localkv.tui.finding import in_thoughts
+from localkv.tui.finding import in_folded
 from localkv.tui.glyphs import DRAWN, Glyphs
 from localkv.tui.keys import bindings
 from localkv.tui.marks import Count, Marks
@@ -202,7 +202,7 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
         self._look_at_end()
 
     def fold(self, message: str) -> None:
-        """Show or hide what the model thought before this answer; its first row stays where it is."""
+        """Show or hide what the model thought before this answer, or the files of this question; its first row stays where it is."""
         index = self._pages.index(message)
         if index is None:
             return
@@ -264,7 +264,7 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
         hit, pattern = self._marks.hit, self._marks.pattern
         if hit is not None and pattern is not None:
             entry = self._pages.entries[hit.message]
-            if not entry.unfolded and in_thoughts(entry, pattern):
+            if not entry.unfolded and in_folded(entry, pattern):
                 self.fold(entry.id)
             self._reveal(*self._pages.extent(hit.message))
             rows = self._marks.rows_of_hit()

@@ -10,6 +10,7 @@ from textual.widgets import TextArea
 from localkv.commands.waiting import number_in
 from localkv.errors import ConfigError, ConversationError
 from localkv.tui.composer import Composer
+from localkv.tui.counting import characters_per_token, count_label
 from localkv.tui.desk import Desk
 from localkv.tui.queue import Queue
 from localkv.tui.reading import Reading, refusing
@@ -120,8 +121,17 @@ class Writing(Reading):
         if self.acts.editing is None and self._place is None and not self.stage.waiting.shown:
             self.stage.foresight.typed()
         self.completion.suggest(self.composer.before_cursor)
+        self._show_count()
         if self.composer.changed:
             self._begin_draft_timer()
+
+    def _show_count(self) -> None:
+        """How long the message is, if it is long; whether it fits."""
+        per_token = characters_per_token(self.desk.messages)
+        label, over = count_label(self.composer.characters, per_token, self.stage.free_tokens)
+        self.count.set_class(bool(label), "-shown")
+        self.count.set_class(over, "-over")
+        self.count.update(label)
 
     def _begin_draft_timer(self) -> None:
         if self._draft_timer is None:

@@ -161,3 +161,16 @@ def test_a_question_with_files_is_edited_with_its_chips(world, folder):
         assert world.chat.turns[0].question == message
 
     play(world.app(session="first"), scene)
+
+
+def test_words_in_a_file_of_a_question_are_found(world):
+    """A file is folded away, and find opens it where the words are."""
+    world.talk("first", "File: a.py\n```python\nneedle = 1\n```\n\nwhat is it?", "1")
+
+    async def scene(pilot):
+        transcript = pilot.app.chat_screen.transcript
+        assert "needle" not in "\n".join(rows_of(transcript))
+        await pilot.press(*"/find needle", "enter")
+        await until(pilot, lambda: "needle = 1" in "\n".join(rows_of(transcript)), "the file")
+
+    play(world.app(session="first"), scene)

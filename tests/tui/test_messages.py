@@ -143,3 +143,19 @@ def test_all_scripts_keep_the_columns(text, width):
         assert all(cell_len(each.strip.text) == each.strip.cell_length <= max(width, 10) for each in rows)
     rows = MARKDOWN.rows(whole.strip(), width)
     assert selected((each, 0, -1) for each in rows) == whole.strip()
+
+
+FILED = "File: src/main.rs\n```rust\nfn main() {}\n```\n\nWhy does this not compile?"
+
+
+def test_files_in_a_question_are_a_row_each():
+    """A file is named with its size and the words follow; unfolded, all of it is there as it was sent."""
+    folded, unfolded = (texts(Painter(MARKDOWN).rows(Entry("m", "user", FILED, unfolded=each), 60)) for each in (False, True))
+    assert folded == ["You", "> src/main.rs  12 B", "Why does this not compile?", ""]
+    assert unfolded == ["You", "v src/main.rs  12 B", *FILED.split("\n"), ""]
+
+
+def test_a_hostile_file_name_is_shown_harmless():
+    """The name is a person's text, too."""
+    rows = texts(Painter(MARKDOWN).rows(Entry("m", "user", FILED.replace("src/main", "a\x1b[2Jb" * 40)), 60))
+    assert all("\x1b" not in each and len(each) <= 60 for each in rows)
