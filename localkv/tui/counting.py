@@ -6,6 +6,7 @@ Characters per token are those of the newest messages of the conversation, whose
 from collections.abc import Sequence
 
 from localkv.chat.tree import Message
+from localkv.tui.entries import newest_numbers
 from localkv.units import format_count
 
 ENGLISH = 4.0
@@ -23,6 +24,12 @@ def characters_per_token(messages: Sequence[Message]) -> float:
     tokens = sum(len(message.ids) // ID_BYTES for message in known)
     characters = sum(len(message.text) for message in known)
     return characters / tokens if tokens >= ENOUGH_TOKENS and characters >= tokens // 2 else ENGLISH
+
+
+def free_tokens(context_tokens: int, messages: Sequence[Message]) -> int:
+    """How much more a context holds after these messages."""
+    numbers = newest_numbers(messages)
+    return max(0, context_tokens - (numbers.prompt_tokens + numbers.generated_tokens if numbers is not None else 0))
 
 
 def count_label(characters: int, per_token: float, free_tokens: int | None) -> tuple[str, bool]:

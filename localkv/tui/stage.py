@@ -112,15 +112,6 @@ class Stage:
         """How many conversations would lose text if the program ended now."""
         return len(self._chat.unsaved)
 
-    @property
-    def free_tokens(self) -> int | None:
-        """How much more the context of the open conversation holds; None if that is not known."""
-        ready, numbers = self.engine.ready, newest_numbers(self.desk.messages)
-        if ready is None or ready.model != self.desk.model:
-            return None
-        used = numbers.prompt_tokens + numbers.generated_tokens if numbers is not None else 0
-        return max(0, ready.context_tokens - used)
-
     # Showing
 
     def restyle(self, palette: Palette) -> None:

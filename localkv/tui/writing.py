@@ -10,7 +10,7 @@ from textual.widgets import TextArea
 from localkv.commands.waiting import number_in
 from localkv.errors import ConfigError, ConversationError
 from localkv.tui.composer import Composer
-from localkv.tui.counting import characters_per_token, count_label
+from localkv.tui.counting import characters_per_token, count_label, free_tokens
 from localkv.tui.desk import Desk
 from localkv.tui.queue import Queue
 from localkv.tui.reading import Reading, refusing
@@ -127,8 +127,9 @@ class Writing(Reading):
 
     def _show_count(self) -> None:
         """How long the message is, if it is long; whether it fits."""
-        per_token = characters_per_token(self.desk.messages)
-        label, over = count_label(self.composer.characters, per_token, self.stage.free_tokens)
+        ready, messages = self.stage.engine.ready, self.desk.messages
+        free = free_tokens(ready.context_tokens, messages) if ready is not None and ready.model == self.desk.model else None
+        label, over = count_label(self.composer.characters, characters_per_token(messages), free)
         self.count.set_class(bool(label), "-shown")
         self.count.set_class(over, "-over")
         self.count.update(label)

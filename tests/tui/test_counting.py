@@ -33,7 +33,7 @@ def test_no_message_is_sent_without_a_hint_that_it_is_too_long(world):
 
     async def scene(pilot):
         count = pilot.app.chat_screen.count
-        await until(pilot, lambda: pilot.app.chat_screen.stage.free_tokens, "a model")
+        await until(pilot, lambda: pilot.app.chat_screen.stage.engine.ready, "a model")
         await pilot.press(*"short")
         assert not count.has_class("-shown")
         pilot.app.post_message(Paste("0123456789\n" * 400))
