@@ -155,6 +155,20 @@ def verify(
 
 
 @app.command()
+def drill(
+    context: typer.Context,
+    kills: Annotated[int, typer.Option("--kills", min=1, help="How many.")] = 50,
+    sabotage: Annotated[str | None, typer.Option("--sabotage", help="Break the cache on purpose: must be found.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same kills again.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Kill engines and faces of a scratch home at random moments and check that nothing is lost; takes minutes."""
+    from localkv.commands import drill as command
+
+    raise typer.Exit(command.run(_setup(context), kills=kills, sabotage=sabotage, seed=seed, as_json=as_json))
+
+
+@app.command()
 def gc(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
