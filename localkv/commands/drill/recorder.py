@@ -73,11 +73,18 @@ class RecordingCatalogue(Catalogue):
         super().__init__(path, events)
         self._journal = journal
 
-    def change(self, identity: str, add: Sequence[Row] = (), remove: Sequence[tuple[str, str]] = (), reason: str = "") -> None:
+    def change(
+        self,
+        identity: str,
+        add: Sequence[Row] = (),
+        remove: Sequence[tuple[str, str]] = (),
+        reason: str = "",
+        n_written: int = 0,
+    ) -> None:
         """As ever."""
         names, gone = [row.name for row in add], [name for _, name in remove]
         self._journal.mark("commit", names=names, gone=gone)
-        super().change(identity, add, remove, reason)
+        super().change(identity, add, remove, reason, n_written)
         self._journal.mark("committed", names=names, gone=gone)
 
 

@@ -9,11 +9,11 @@ Torch-free. Thread: main. Invariant: whatever happens, no process of the rehears
 """
 
 import contextlib
-import os
 import random
-import signal
 import time
 from collections.abc import Callable, Sequence
+
+import psutil
 
 from localkv.commands.drill.checks import check_leftovers, check_messages, check_store
 from localkv.commands.drill.moments import Moment, Stroke
@@ -79,7 +79,7 @@ class Rehearsal:
 
     def abandon(self) -> None:
         """End every process that is left, at once."""
-        if self._person is not None and self._person.alive:
+        if self._person is not None:
             self._person.kill()
         self._world.end_all()
 
@@ -117,6 +117,7 @@ class Rehearsal:
             self._begin_face()
         sign = self._provoke(stroke, since)
         if sign is None:
+            self._witness.watch.brake(None)
             return None
         depth = 0.8 * self._start_seconds[stroke.victim] if stroke.moment == "start" else DEPTHS[stroke.moment]
         time.sleep(stroke.when * depth)
@@ -154,8 +155,8 @@ class Rehearsal:
         if stroke.victim == "face":
             self._face().kill()
             return
-        with contextlib.suppress(ProcessLookupError):  # it has ended by itself: the kill missed
-            os.kill(target, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself: the kill missed
+            psutil.Process(target).kill()
         wait_gone(target)
 
     def _is_its_own(self, stroke: Stroke) -> bool:
