@@ -13,12 +13,13 @@ from typing import Annotated
 import typer
 
 from localkv import __version__
-from localkv.commands.ends import ended_by_signals
+from localkv.commands.ends import ended_by_signals, settle_stdout
 from localkv.commands.groups import Json, config_app, models_app
 from localkv.commands.setup import Setup, find_setup
 from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableFile, UnusableName
 
 ASKED_WRONGLY = (ConfigError, UnknownConversation, ConversationExists, UnusableName, UnusableFile)
+FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 app = typer.Typer(
     name="localkv",
@@ -122,9 +123,7 @@ def say(
     raise typer.Exit(command.run(_setup(context), wish, as_json=as_json))
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}, add_help_option=False
-)
+@app.command(context_settings=FORWARDED, add_help_option=False)
 def sessions(context: typer.Context) -> None:
     """List, show, rename and delete conversations."""
     from localkv.commands.sessions import app as command
@@ -154,18 +153,12 @@ def verify(
     raise typer.Exit(command.run(_setup(context), fix=fix, as_json=as_json))
 
 
-@app.command()
-def drill(
-    context: typer.Context,
-    kills: Annotated[int, typer.Option("--kills", min=1, help="How many.")] = 50,
-    sabotage: Annotated[str | None, typer.Option("--sabotage", help="Break the cache on purpose: must be found.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same kills again.")] = None,
-    as_json: Json = False,
-) -> None:
+@app.command(context_settings=FORWARDED, add_help_option=False)
+def drill(context: typer.Context) -> None:
     """Kill engines and faces of a scratch home at random moments and check that nothing is lost; takes minutes."""
-    from localkv.commands import drill as command
+    from localkv.commands.drill import app as command
 
-    raise typer.Exit(command.run(_setup(context), kills=kills, sabotage=sabotage, seed=seed, as_json=as_json))
+    command(context.args, prog_name="localkv drill", obj=context.obj)
 
 
 @app.command()
@@ -338,7 +331,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
     finally:
         os.umask(umask)
-        _settle_stdout()
+        settle_stdout()
 
 
 def is_terminal() -> bool:
@@ -354,11 +347,3 @@ def exit_code(error: LocalKVError) -> int:
 def _setup(context: typer.Context) -> Setup:
     setup: Setup = context.obj
     return setup
-
-
-def _settle_stdout() -> None:
-    """Flush; if the reader of our pipe or the terminal has gone, throw away what is left, so that Python does not complain while ending."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

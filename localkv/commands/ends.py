@@ -7,6 +7,7 @@ engine save for a bounded time, and closes. A second signal does not interrupt t
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -50,3 +51,11 @@ def exit_within(seconds: float, exit_code: int) -> None:
     timer = threading.Timer(seconds, os._exit, (exit_code,))
     timer.daemon = True
     timer.start()
+
+
+def settle_stdout() -> None:
+    """Flush; if the reader of our pipe or the terminal has gone, throw away what is left, so that Python does not complain while ending."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

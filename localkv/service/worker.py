@@ -23,12 +23,14 @@ from filelock import FileLock, Timeout
 from localkv.config import Config
 from localkv.errors import EngineUnavailable, LocalKVError
 from localkv.events import EventLog
+from localkv.files import TEMP_SUFFIX, Files
 from localkv.paths import Home
 from localkv.service.launch import EXIT_ALREADY_RUNNING, EXIT_OK, EXIT_REFUSED, read_launch
 from localkv.service.log import turn_over
 from localkv.service.server import EngineServer
 from localkv.service.wire import Door, make_key, somebody_listens
 from localkv.service.work import EngineRuntime
+from localkv.tiers.publish import unlink_all
 
 _log = logging.getLogger(__name__)
 
@@ -93,9 +95,21 @@ def take_lock(file: Path, address: str, seconds: float = LOCK_SECONDS) -> FileLo
             time.sleep(_LOCK_POLL_SECONDS)
 
 
+def clear_leftovers(directory: Path, events: EventLog) -> None:
+    """Remove the temporary files of engines that were killed. The caller is the only one who writes into `directory`.
+
+    Their names hold the process that wrote them, so no later engine would write over them.
+    """
+    left = sorted(path for path in directory.iterdir() if path.name.endswith(TEMP_SUFFIX))
+    unlink_all(Files(), events, left)
+    if left:
+        events.emit("cache.sweep", directory=str(directory), files=len(left))
+
+
 def _serve(home: Home, config: Config, factory: RuntimeFactory) -> int:
     epoch = uuid.uuid4().hex
     events = EventLog(home.event_log)
+    clear_leftovers(home.cache_dir, events)
     with contextlib.closing(Door(home.socket)) as door:
         server = EngineServer(
             door,

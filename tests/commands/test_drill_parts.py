@@ -1,7 +1,10 @@
 """The kill rehearsal's parts: the plan, the marks, the scratch world, the checks and the report. No process is started."""
 
 import contextlib
+import json
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -370,3 +373,22 @@ def test_long_lists_are_cut():
     said = _said(tally, "localkv drill --seed 3")
     assert len(said) == SHOWN + 2
     assert said[-2:] == ["... and 5 more", "to see it again, run: localkv drill --seed 3"]
+
+
+# ---- the face ----
+
+
+def test_a_face_is_the_ordinary_one_and_marks_a_migration(world):
+    """As a process: it does what `localkv` does, brings older conversations up to date, and says so step by step."""
+    talk(world)
+    world.make_older()
+    command = [sys.executable, "-m", "localkv.commands.drill.face", "sessions", "list", "--json"]
+    done = subprocess.run(command, env=world.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [each["session"] for each in json.loads(done.stdout)] == ["talk-0"]
+    watch = Watch(world.marks)
+    watch.poll()
+    whats = [mark.what for mark in watch.marks]
+    assert whats[:2] == ["born", "migrating"]
+    assert whats[-1] == "migrated"
+    assert {"statement", "backed_up"} <= set(whats)

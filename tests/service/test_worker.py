@@ -45,6 +45,20 @@ def test_a_lock_that_nobody_answers_for_is_an_error_in_bounded_time(home):
     lock.release()
 
 
+@pytest.mark.parametrize(
+    "name", [".digests.json.1.part", ".selftests.json.99.part", ".engine.key.7.part", "speed-0a1b2c3d.part"]
+)
+def test_what_a_killed_engine_was_writing_is_cleared_away(client, spawn, home, name):
+    """Temporary files of any kind beside the store are gone once the next engine runs; all else in the cache stays."""
+    (home.cache_dir / name).write_bytes(b"half")
+    (home.cache_dir / "digests.json").write_bytes(b"{}")
+    face = client(spawn)
+    face.connect()
+    assert not (home.cache_dir / name).exists()
+    assert (home.cache_dir / "digests.json").exists()
+    assert [event.kind for event in read_events(home.event_log, 10)] == ["cache.sweep", "engine.start"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_end_flushes_and_ends(client, spawn, home, number):
     """Log-out and shutdown stop the answer, save what can be saved, and do not wait for the face."""

@@ -12,7 +12,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -28,12 +30,29 @@ from localkv.commands.setup import Setup
 from localkv.errors import ConfigError
 from localkv.events import read_events
 
+app = typer.Typer(name="drill", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+
 ALL_EVENTS = 1 << 30
 
 SHOWN = 20
 """So many findings are told in words."""
 
 Told = Callable[[Stroke], None]
+
+
+@app.command()
+def drill(
+    context: typer.Context,
+    kills: Annotated[int, typer.Option("--kills", min=1, help="How many; 7 or more hit every moment.")] = 50,
+    sabotage: Annotated[
+        str | None,
+        typer.Option("--sabotage", help=f"Break the cache on purpose, which must be found: {', '.join(SABOTAGES)}."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same kills again.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Kill engines and faces of a scratch home at random moments and check that nothing is lost."""
+    raise typer.Exit(run(context.obj, kills=kills, sabotage=sabotage, seed=seed, as_json=as_json))
 
 
 def run(setup: Setup, *, kills: int, sabotage: str | None, seed: int | None, as_json: bool) -> int:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from localkv.chat import backups, database, migrations
-from localkv.chat.migrations import MIGRATIONS, Migration
+from localkv.chat.migrations import MIGRATIONS, Migration, Progress, silent
 from localkv.commands.drill.marks import FOLDER, Journal
 from localkv.service import client
 from localkv.service.launch import start_engine
@@ -21,15 +21,20 @@ ENGINE = ("-m", "localkv.commands.drill.engine")
 
 
 def migrate(
-    journal: Journal, connection: sqlite3.Connection, path: Path, kept: Path, steps: Sequence[Migration] = MIGRATIONS
+    journal: Journal,
+    connection: sqlite3.Connection,
+    path: Path,
+    kept: Path,
+    steps: Sequence[Migration] = MIGRATIONS,
+    progress: Progress = silent,
 ) -> list[Path]:
     """As ever; marked if the schema changes."""
     if migrations.schema_version(connection, path, steps) == len(steps):
-        return migrations.migrate(connection, path, kept, steps)
+        return migrations.migrate(connection, path, kept, steps, progress)
     journal.mark("migrating")
     connection.set_trace_callback(lambda _: journal.mark("statement"))
     try:
-        return migrations.migrate(connection, path, kept, steps)
+        return migrations.migrate(connection, path, kept, steps, progress)
     finally:
         connection.set_trace_callback(None)
         journal.mark("migrated")

@@ -109,6 +109,8 @@ class Rehearsal:
             self._leave()
             if stroke.moment == "migration":
                 self._world.make_older()
+            else:
+                self._world.forget_proofs()
         else:
             self._arrive()
         since = self._witness.watch.poll()

@@ -145,6 +145,11 @@ class World:
         """All record files."""
         return sorted(self.home.store.glob(f"*/*/*{FILE_SUFFIX}"))
 
+    def forget_proofs(self) -> None:
+        """The next start has to read and to prove its model again, and to write down what it found."""
+        self.home.digests.unlink(missing_ok=True)
+        self.home.selftests.unlink(missing_ok=True)
+
     def flip(self, name: str, rng: random.Random) -> bool:
         """Change one byte of the record `name`, anywhere in its file; False if it has none."""
         file = next(self.home.store.glob(f"*/*/{name}{FILE_SUFFIX}"), None)
