@@ -18,10 +18,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from localkv.chat.conversations import check_tag
 from localkv.chat.imports.incoming import Incoming, Node
 from localkv.chat.tree import Conversation, Message, Role, State
 from localkv.config import ModelSection, SamplingSection
-from localkv.errors import ImportRefused
+from localkv.errors import ImportRefused, UnusableName
 from localkv.figures import Numbers
 
 VERSION = 1
@@ -87,7 +88,7 @@ class ExportedConversation(msgspec.Struct, frozen=True, kw_only=True):
             name=self.name,
             model=msgspec.structs.replace(self.model, trust_remote_code=False),
             sampling=self.sampling,
-            tags=self.tags,
+            tags=_checked(self.tags),
             pinned=self.pinned,
             archived=self.archived,
             private=self.private,
@@ -162,6 +163,13 @@ def _node(message: ExportedMessage) -> Node:
     return Node(
         message.id, message.parent, message.role, message.text, message.created, state, message.numbers, message.hidden
     )
+
+
+def _checked(tags: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(sorted({check_tag(tag) for tag in tags}))
+    except UnusableName as error:
+        raise ImportRefused(str(error)) from error
 
 
 def _check_numbers(message: ExportedMessage) -> None:

@@ -108,3 +108,19 @@ def test_moving_and_clicking(world):
         await until(pilot, lambda: app.screen is app.chat_screen, "the chat")
 
     play(app, scene)
+
+
+def test_the_smallest_screen(world):
+    """At 60 x 16 the palette shows what fits with its key, and Help can be read."""
+    app = world.app()
+
+    async def scene(pilot):
+        await pilot.press("ctrl+p", *"quit")
+        await until(pilot, lambda: "Save and leave" in text_of(app), "the palette")
+        line = next(row for row in text_of(app).splitlines() if "Save and leave" in row)
+        assert "/quit" in line
+        assert "^q" in line
+        await pilot.press("escape", "f1")
+        await until(pilot, lambda: "send the message" in text_of(app) and "esc closes" in text_of(app), "help")
+
+    play(app, scene, (60, 16))

@@ -113,6 +113,7 @@ def test_chatgpt(store, tmp_path):
     assert store.path(conversation.id)[-1].text == "Yes."
     assert all(message.ids == b"" for message in store.messages(conversation.id))
     assert conversation.updated == 1_700_000_100.0
+    assert store.search("rain"), "its words are found"
 
 
 def test_open_webui(store, tmp_path):
@@ -257,6 +258,27 @@ def test_code_of_models_is_not_trusted_because_a_file_says_so(store, tmp_path):
     store.erase(one.id)
     take(store, written(tmp_path, document))
     assert store.list()[0].model == ModelSection(name="/tmp/evil", trust_remote_code=False)
+
+
+def test_a_chat_from_the_future_does_not_stay_on_top(store, tmp_path):
+    """Times after now are now: the list is sorted by them."""
+    import time
+
+    take(store, written(tmp_path, [{**CHATGPT, "update_time": 4e9}]))
+    assert store.list()[0].updated <= time.time()
+
+
+def test_what_our_own_format_carries_is_checked_like_what_is_typed(store, tmp_path):
+    """Titles become one short line; tags that could not be given are refused."""
+    take(store, written(tmp_path, CHATGPT))
+    one = store.list()[0]
+    document = json.loads(to_json(one, store.messages(one.id)))
+    store.erase(one.id)
+    assert take(store, written(tmp_path, {**document, "tags": ["a b\x1b"]})).refused
+    take(store, written(tmp_path, {**document, "title": "\x1b[31mlong\n" * 40}))
+    title = store.list()[0].title
+    assert len(title) <= 60
+    assert title.startswith("long long")
 
 
 @settings(max_examples=40)
