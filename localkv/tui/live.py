@@ -1,10 +1,10 @@
 """The text of an answer that is still growing, as rows, at a cost that follows what is new.
 
 Pure. Blocks that can't change any more are rendered once; only the open tail is rendered again. An open fence adds plain
-lines, which are coloured some at a time, and all together when it closes; of a list or table that is not short, only whole lines are rendered, when one more is
-complete; a very long open block is shown plain until its end, each of its rows made once. A cut is made only where the
-rendering of both sides is the rendering of the whole: before a fence, after one, and at a blank line before text that is
-neither indented nor a list item.
+lines, which are coloured some at a time, and all together when it closes. Of a list or table that is not short, only whole
+lines are rendered, when one more is complete. A very long open block is shown plain until its end, each of its rows made
+once. A cut is made only where the rendering of both sides is the rendering of the whole: before a fence, after one, and at a
+blank line before text that is neither indented nor a list item.
 """
 
 import re
