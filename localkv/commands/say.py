@@ -15,13 +15,13 @@ import msgspec
 from localkv.chat.attachments import read_attachment, with_files
 from localkv.chat.tree import Conversation
 from localkv.commands.output import ProgressLine, for_stream, print_json, say_to
-from localkv.commands.sentences import progress_line
+from localkv.commands.sentences import plan_line, progress_line
 from localkv.commands.setup import Setup
 from localkv.commands.talk import Talk, changed_model, changed_sampling, interruptible, open_talk
 from localkv.errors import ConfigError, ConversationExists
 from localkv.kv.record import unpack_ids
 from localkv.models.reference import STARTER, locate
-from localkv.service.protocol import Delta, Numbers, Progress
+from localkv.service.protocol import Delta, Numbers, Progress, Started
 from localkv.service.turn_events import EngineRestarted, Finished, TurnEvent, Unsaved
 from localkv.service.turns import Turn
 
@@ -55,6 +55,10 @@ class Wish:
         return _given(max_tokens=self.max_tokens, temperature=self.temperature, seed=self.seed)
 
 
+FORETOLD_SECONDS = 0.5
+"""Shorter waits are over before their forecast is read."""
+
+
 @dataclass(slots=True)
 class Output:
     """Where a turn's events go: text to `out`, all else to `errors`."""
@@ -74,6 +78,9 @@ class Output:
                 self.ends_line = event.text.endswith("\n") if event.text else self.ends_line
             case Progress():
                 bar.say(progress_line(event))
+            case Started() if event.restore_seconds + event.prefill_seconds >= FORETOLD_SECONDS:
+                bar.end()
+                say_to(self.errors, f"[plan] {plan_line(event)}")
             case Unsaved():
                 say_to(self.errors, f"[localkv] UNSAVED: {event.problem}")
             case EngineRestarted():

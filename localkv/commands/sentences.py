@@ -1,6 +1,6 @@
 """What the plain faces say about a turn: progress, where its tokens came from, what went wrong. Pure."""
 
-from localkv.service.protocol import Numbers, Progress, Source
+from localkv.service.protocol import Numbers, Progress, Source, Started
 from localkv.units import format_bytes, format_count, format_seconds
 
 _PLACES = (("slot", "still in place"), ("vram", "from GPU memory"), ("ram", "from RAM"), ("ssd", "from SSD"))
@@ -24,6 +24,18 @@ _REASONS = {
     "engine_restarted": "the engine was restarted",
     "chosen_recompute": "computing them was faster",
 }
+
+
+def plan_line(started: Started) -> str:
+    """What a turn is about to do and how long that takes, as it foretells it."""
+    parts = []
+    if started.planned.total:
+        time = f", about {format_seconds(started.restore_seconds)}" if started.restore_seconds else ""
+        parts.append(f"to restore: {_from_where(started.planned)}{time}")
+    if todo := started.prompt_tokens - started.resume_at:
+        time = f", about {format_seconds(started.prefill_seconds)}" if started.prefill_seconds else ""
+        parts.append(f"to compute: {_tokens(todo)}{time}")
+    return "; ".join(parts)
 
 
 def progress_line(progress: Progress) -> str:
@@ -61,13 +73,18 @@ def speed_line(numbers: Numbers) -> str:
 
 
 def _restored(numbers: Numbers) -> str:
-    source: Source = numbers.restored
-    parts = [f"{_tokens(getattr(source, tier))} {place}" for tier, place in _PLACES if getattr(source, tier)]
-    if not parts:
+    if not numbers.restored.total:
         return ""
-    text = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
     time = f" in {format_seconds(numbers.restore_seconds)}" if numbers.restore_seconds else ""
-    return f"restored {text}{time}, "
+    if time and numbers.predicted_restore_seconds:
+        time += f" (foretold: {format_seconds(numbers.predicted_restore_seconds)})"
+    typed = f", of which {_tokens(numbers.typed_tokens)} were read while they were typed" if numbers.typed_tokens else ""
+    return f"restored {_from_where(numbers.restored)}{typed}{time}, "
+
+
+def _from_where(source: Source) -> str:
+    parts = [f"{_tokens(getattr(source, tier))} {place}" for tier, place in _PLACES if getattr(source, tier)]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _tokens(n: int) -> str:

@@ -105,6 +105,8 @@ def footnote(numbers: Numbers) -> str:
         f"first {format_seconds(numbers.ttft_ms / 1000)}",
         f"restored {format_count(numbers.restored.total)}, computed {format_count(numbers.prefilled_tokens)}",
     ]
+    if numbers.typed_tokens:
+        parts.append(f"{format_count(numbers.typed_tokens)} read while typed")
     if not numbers.exact:
         parts.append("not exact: " + (numbers.inexact_because or "unknown"))
     return "  ".join(parts)

@@ -6,6 +6,7 @@ from typing import Literal
 from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 
+from localkv.service.protocol import Started
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.rows import Span
 from localkv.tui.theme import Palette
@@ -29,6 +30,22 @@ class Phase:
 
 
 IDLE = Phase()
+
+
+def foretold(started: Started) -> Phase:
+    """What a turn is about to do, and how long that takes, before any of it is done."""
+    planned, todo = started.planned, started.prompt_tokens - started.resume_at
+    if started.restore_seconds > 0:
+        origin = next((name for tier, name in _ORIGINS if getattr(planned, tier)), "the slot")
+        return Phase(
+            "restoring", detail=f"{format_count(planned.total)} tok from {origin}, ~{format_seconds(started.restore_seconds)}"
+        )
+    rate = todo / started.prefill_seconds if started.prefill_seconds > 0 else 0.0
+    return Phase("prefill", 0, todo, rate)
+
+
+_ORIGINS = (("ssd", "SSD"), ("ram", "RAM"), ("vram", "VRAM"))
+"""The farthest first: it decides."""
 
 
 def describe(phase: Phase) -> str:

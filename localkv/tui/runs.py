@@ -14,7 +14,7 @@ from localkv.tui.entries import MARKS, clock_time
 from localkv.tui.feed import Feed
 from localkv.tui.pages import Entry
 from localkv.tui.panel import footnote
-from localkv.tui.phase import IDLE, Phase
+from localkv.tui.phase import IDLE, Phase, foretold
 from localkv.tui.ports import Turn
 from localkv.tui.thinking import measure
 
@@ -133,9 +133,11 @@ class Run:
                 self._answer_id = event.answer_id or self._answer_id
             case Progress():
                 if self.phase.doing != "stopping":
-                    self.phase = Phase(event.phase, event.done, event.total, event.per_second, one_line(event.detail))
+                    self.phase = self._going_on(event)
             case Started():
                 self._tokens = 0
+                if self.phase.doing != "stopping" and event.restore_seconds + event.prefill_seconds > 0:
+                    self.phase = foretold(event)
             case Delta():
                 self._grow(event)
             case Unsaved():
@@ -150,6 +152,13 @@ class Run:
                 self._finish(event)
             case _:
                 pass
+
+    def _going_on(self, progress: Progress) -> Phase:
+        """How far it is; while it restores what was foretold, the forecast stays beside it."""
+        detail = one_line(progress.detail)
+        if progress.phase == self.phase.doing == "restoring":
+            detail = detail or self.phase.detail
+        return Phase(progress.phase, progress.done, progress.total, progress.per_second, detail)
 
     def _grow(self, delta: Delta) -> None:
         now = self._clock()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from localkv.commands.sentences import _REASONS, cache_lines, progress_line, speed_line
+from localkv.commands.sentences import _REASONS, cache_lines, plan_line, progress_line, speed_line
 from localkv.events import Reason
-from localkv.service.protocol import Fallback, Numbers, Progress, Source
+from localkv.service.protocol import Fallback, Numbers, Progress, Source, Started
 
 
 def test_every_reason_has_words():
@@ -58,3 +58,24 @@ def test_speed():
 def test_progress(progress, line):
     """Each phase in its own unit."""
     assert progress_line(Progress(request=1, epoch="e", **progress)) == line
+
+
+def test_what_was_foretold_is_said_before_and_beside_what_it_took():
+    """A turn says what it will bring, from where and how long that takes; afterwards the measured time stands before the forecast."""
+    started = Started(
+        request=1, epoch="e", line_ids=(), prompt_tokens=4200, planned=Source(ram=96, ssd=4000), resume_at=4096,
+        restore_seconds=0.9, prefill_seconds=0.25,
+    )  # fmt: skip
+    assert plan_line(started) == (
+        "to restore: 96 tokens from RAM and 4,000 tokens from SSD, about 900 ms; to compute: 104 tokens, about 250 ms"
+    )
+    numbers = Numbers(restored=Source(ssd=5), prefilled_tokens=1, restore_seconds=0.5, predicted_restore_seconds=0.25)
+    assert cache_lines(numbers) == ["restored 5 tokens from SSD in 500 ms (foretold: 250 ms), computed 1"]
+
+
+def test_what_was_read_while_typing_is_not_called_cached():
+    """Tokens that were computed before Enter lie in the slot; that they were typed is said."""
+    numbers = Numbers(restored=Source(slot=2000), typed_tokens=1800, prefilled_tokens=9)
+    assert cache_lines(numbers) == [
+        "restored 2,000 tokens still in place, of which 1,800 tokens were read while they were typed, computed 9"
+    ]

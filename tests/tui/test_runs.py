@@ -2,16 +2,18 @@
 
 import time
 
+import msgspec
 import pytest
 
 from localkv.config import ModelSection
 from localkv.errors import EngineUnavailable
 from localkv.kv.record import pack_ids
-from localkv.service.protocol import Delta, Failed, Progress
+from localkv.service.protocol import Delta, Failed, Progress, Source, Started
 from localkv.service.turn_events import Asked, EngineRestarted, Finished, Saved, Unsaved
 from localkv.tui.engine import Engine
 from localkv.tui.feed import Feed
 from localkv.tui.pages import Entry
+from localkv.tui.phase import describe, foretold
 from localkv.tui.runs import Run, Runs, merge
 from tests.tui.fakes import EPOCH, NOON, NUMBERS, FakeClient, ready
 
@@ -208,3 +210,22 @@ def test_a_feed_keeps_order_and_the_end():
         time.sleep(0.001)
     assert feed.drain() == ([1, 2], True)
     assert str(feed.problem) == "three"
+
+
+def test_a_forecast_is_shown_before_and_while_it_comes_true():
+    """What a turn foretells stands in the phase line until the model reads: source, tokens, seconds, then how far it is."""
+    started = Started(
+        request=1, epoch="e", line_ids=(), prompt_tokens=4200, planned=Source(ram=96, ssd=4000), resume_at=4096,
+        restore_seconds=0.9, prefill_seconds=2.0,
+    )  # fmt: skip
+    first = foretold(started)
+    assert describe(first) == "restoring 4,096 tok from SSD, ~900 ms"
+    run = Run("c", Scripted(), asked_at=0.0, clock=lambda: 0.0)
+    run._fold(started)
+    assert run.phase == first
+    run._fold(Progress(request=1, epoch="e", phase="restoring", done=1 << 20, total=4 << 20))
+    assert describe(run.phase) == "restoring 4,096 tok from SSD, ~900 ms 25 %  1.0 MiB of 4.0 MiB"
+    run._fold(Progress(request=1, epoch="e", phase="prefill", done=4, total=104))
+    assert run.phase.detail == ""
+    nothing = msgspec.structs.replace(started, planned=Source(), resume_at=0, restore_seconds=0.0)
+    assert describe(foretold(nothing)) == "prefill 0/4,200 0 %  2,100.0 tok/s  ~2.0 s left"

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from localkv.errors import LocalKVError
 
-NAMES = ("switch", "decode", "resume", "start", "exact", "policy", "scale", "save")
+NAMES = ("switch", "decode", "resume", "start", "exact", "policy", "scale", "save", "ttft", "typing")
 LOCK_SECONDS = 1800.0
 
 Say = Callable[[str], None]

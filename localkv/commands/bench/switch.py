@@ -56,7 +56,7 @@ def _measure_length(home: Home, runtime: Runtime, n: int, say: Say) -> dict[str,
         ssd.append(_restore(runtime, ids, head).restore_seconds)
         disk.append(bed.disk_read_bytes() - before)
         bed.drop_page_cache(files)
-        read.append(_timed(lambda: _read_all(files, memoryview(touched))))
+        read.append(_timed(lambda: read_all(files, memoryview(touched))))
     middle = statistics.median
     return {
         "tokens": n,
@@ -99,7 +99,7 @@ def _files_of(home: Home, runtime: Runtime) -> list[Path]:
     return [file for file in bed.record_files(home) if file.stem in names]
 
 
-def _read_all(files: list[Path], buffer: memoryview) -> None:
+def read_all(files: list[Path], buffer: memoryview) -> None:
     """Read all files, in parallel, into one touched buffer: what the disk can do."""
     reader, jobs, offset = Files(), [], 0
     for file in files:
