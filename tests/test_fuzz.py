@@ -42,6 +42,14 @@ REQUESTS = [
     protocol.Estimate(request=9, model=ModelSection()),
     protocol.Forget(request=7, logs=(protocol.TokenLog(ids=b"1234"),), names=(("i", "n"),)),
     protocol.Leave(request=8),
+    protocol.Unload(request=10),
+    protocol.Warm(
+        request=11, model=ModelSection(), why="rest",
+        wants=(protocol.Want(conversation="c", ids=pack_ids([1, 2]), head=Head("n", "i", 2)),),
+    ),
+    protocol.Typing(
+        request=12, conversation="c", model=ModelSection(), lines=(protocol.Line(role="user", text="hi"),), text="I am writ"
+    ),
 ]  # fmt: skip
 SAME = {"request": 1, "epoch": "e"}
 
@@ -63,6 +71,7 @@ REPLIES = [
     snapshot(),
     protocol.Report(**SAME, sections={"a": {"b": 1}}),
     filled(protocol.Estimated),
+    protocol.Unloaded(**SAME, model="m", freed_bytes=1),
     protocol.Forgotten(**SAME, records=1, n_bytes=2),
     protocol.Flushed(**SAME, records=1, n_bytes=2, seconds=0.5),
 ]

@@ -16,7 +16,7 @@ from textual.events import Key, MouseEvent, Paste
 from localkv.commands.keymap import Keymap, key_label
 from localkv.commands.keys import meaning
 from localkv.commands.output import print_lines
-from localkv.tui.terminal import understood
+from localkv.tui.terminal import Clearer
 
 BEGIN, END = "\x1b[?2004h\x1b[>25u", "\x1b[<u\x1b[?2004l"
 """Pastes in brackets and keys told apart, as the chat asks for."""
@@ -44,7 +44,7 @@ def run(keymap: Keymap) -> None:
 def describe(sent: str, keymap: Keymap) -> tuple[list[str], list[str]]:
     """The names of the keys in `sent`, and lines that tell of them."""
     parser = XTermParser()
-    events = [*parser.feed(understood(sent)), *parser.feed("")]
+    events = [*parser.feed(Clearer().understood(sent)), *parser.feed("")]
     names, lines = [], []
     shown = escaped(sent)
     for event in events:

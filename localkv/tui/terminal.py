@@ -8,6 +8,7 @@ Thread: `run_input_thread` has its own, as in Textual; the rest is the UI's.
 
 import codecs
 import os
+import re
 import selectors
 import signal
 
@@ -19,13 +20,27 @@ ESCAPE_SECONDS = 0.05
 """How often it is looked whether what follows an Esc is still to come."""
 
 _CHUNK = 4096
-_ALT_ENTER = {"\x1b\r": "\x1b[13;3u"}
-"""What older terminals send for alt+enter, in the spelling that says so."""
+_ALT_ENTER, _CLEAR_ALT_ENTER = "\x1b\r", "\x1b[13;3u"
+"""What older terminals send for alt+enter, and the spelling that says so."""
+
+_PASTE_MARKS = re.compile(r"(\x1b\[20[01]~)")
+_PASTE_BEGINS = "\x1b[200~"
 
 
-def understood(sent: str) -> str:
-    """What a terminal sent at once, with keys that Textual would take for others written clearly."""
-    return _ALT_ENTER.get(sent, sent)
+class Clearer:
+    """Rewrites keys that Textual would take for others, whatever was typed right before and after; pastes stay as they are."""
+
+    def __init__(self) -> None:
+        self._pasting = False
+
+    def understood(self, sent: str) -> str:
+        """What a terminal sent, piece by piece."""
+        clear = []
+        for part in _PASTE_MARKS.split(sent):
+            if _PASTE_MARKS.fullmatch(part):
+                self._pasting = part == _PASTE_BEGINS
+            clear.append(part if self._pasting else part.replace(_ALT_ENTER, _CLEAR_ALT_ENTER))
+        return "".join(clear)
 
 
 class RestingDriver(LinuxDriver):
@@ -46,7 +61,7 @@ class RestingDriver(LinuxDriver):
     def run_input_thread(self) -> None:
         """Hand on what is typed until `disable_input`, or until the terminal is gone."""
         parser = XTermParser(self._debug)
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder, clearer = codecs.getincrementaldecoder("utf-8")("replace"), Clearer()
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             selector.register(self._stop_reading, selectors.EVENT_READ)
@@ -56,19 +71,19 @@ class RestingDriver(LinuxDriver):
                 if self._stop_reading in ready:
                     os.read(self._stop_reading, 1)
                     return
-                if self.fileno in ready and not self._take(parser, decoder):
+                if self.fileno in ready and not self._take(parser, decoder, clearer):
                     os.kill(os.getpid(), signal.SIGHUP)
                     return
                 for event in parser.tick():
                     self.process_message(event)
 
-    def _take(self, parser: XTermParser, decoder: codecs.IncrementalDecoder) -> bool:
+    def _take(self, parser: XTermParser, decoder: codecs.IncrementalDecoder, clearer: Clearer) -> bool:
         """Hand on what is there to read; whether the terminal still is."""
         try:
             data = os.read(self.fileno, _CHUNK)
         except OSError:
             return False
         if text := decoder.decode(data):
-            for event in parser.feed(understood(text)):
+            for event in parser.feed(clearer.understood(text)):
                 self.process_message(event)
         return bool(data)
