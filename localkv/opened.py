@@ -22,7 +22,7 @@ from localkv.engine.cuda import Pinner
 from localkv.engine.late import LateCopier
 from localkv.engine.live import Blank, Live, Transient
 from localkv.engine.load import Loaded, device_name, load
-from localkv.engine.memory import trim
+from localkv.engine.memory import Scales, trim
 from localkv.engine.selftest import Verdict, prove
 from localkv.engine.slot import IN_FLIGHT, Slot
 from localkv.engine.thrift import Thrifty
@@ -31,7 +31,7 @@ from localkv.events import EventLog, Value
 from localkv.files import Files
 from localkv.kv.layout import Layout
 from localkv.kv.record import root_name
-from localkv.messages import Ready
+from localkv.messages import Flushed, Ready, Unloaded
 from localkv.paths import Home
 from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
@@ -137,11 +137,11 @@ class Opened:
         device = self.loaded.device
         return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
 
-    @property
-    def only_in_memory(self) -> str:
-        """What is lost when this is closed after a flush; empty if nothing is."""
+    def parting(self, flushed: Flushed) -> "Parting":
+        """What is known before this is closed after that flush. Holds nothing of it."""
         n = self.keeper.counts().private_records if self.keeper is not None else 0
-        return f"{n} records of private conversations, which are never written" if n else ""
+        private = f"{n} records of private conversations, which are never written" if n else ""
+        return Parting(self.loaded.title, flushed, flushed.problem or private, Scales(self.loaded.device))
 
     def ready(self, epoch: str) -> Ready:
         """What a face wants to know of the model."""
@@ -170,6 +170,26 @@ class Opened:
             self.keeper.close()
         if self.pool is not None:
             self.pool.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """A model that is about to leave memory."""
+
+    model: str
+    flushed: Flushed
+    problem: str
+    """What is lost by it; empty if nothing is."""
+    scales: Scales
+
+    def over(self, events: EventLog, epoch: str, reason: str) -> Unloaded:
+        """It has left: what that gave back."""
+        freed = self.scales.freed()
+        events.emit("model.unload", model=self.model, bytes=freed, reason=reason)
+        records, n_bytes = self.flushed.records, self.flushed.n_bytes
+        return Unloaded(
+            request=0, epoch=epoch, model=self.model, freed_bytes=freed, records=records, n_bytes=n_bytes, problem=self.problem
+        )
 
 
 def open_model(section: ModelSection, config: Config, home: Home, events: EventLog, report: Report) -> Opened:

@@ -362,24 +362,15 @@ class Runtime:
 
         `idle`: nobody asked for it, so what can't be saved keeps the model here.
         """
-        opened, flushed = self._opened, self.flush(UNLOAD_SECONDS)
-        if opened is None:
+        flushed = self.flush(UNLOAD_SECONDS)
+        if self._opened is None:
             return Unloaded(request=0, epoch=self._epoch)
-        from localkv.engine.memory import Scales
-
-        problem = flushed.problem or opened.only_in_memory
-        model, scales = opened.loaded.title, Scales(opened.loaded.device)
-        if idle and problem:
-            self._events.emit("model.stays", model=model, reason=problem)
-            return Unloaded(request=0, epoch=self._epoch, problem=problem)
-        del opened
+        parting = self._opened.parting(flushed)
+        if idle and parting.problem:
+            self._events.emit("model.stays", model=parting.model, reason=parting.problem)
+            return Unloaded(request=0, epoch=self._epoch, problem=parting.problem)
         self.close()
-        freed = scales.freed()
-        self._events.emit("model.unload", model=model, bytes=freed, reason="idle" if idle else "asked")
-        records, n_bytes = flushed.records, flushed.n_bytes
-        return Unloaded(
-            request=0, epoch=self._epoch, model=model, freed_bytes=freed, records=records, n_bytes=n_bytes, problem=problem
-        )
+        return parting.over(self._events, self._epoch, "idle" if idle else "asked")
 
     def close(self) -> None:
         """Let go of the model. Unsaved records are lost: `flush` before."""

@@ -25,13 +25,15 @@ def talk(runtime, n_turns, n_tokens=12):
     return found
 
 
+@pytest.mark.parametrize("simulate", ["none", "late"])
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "qwen3_next", "mamba2"])
-def test_growing_changes_no_answer(kind, fast_dir):
+def test_growing_changes_no_answer(kind, simulate, fast_dir):
     """Six turns from 64 tokens on: every id as in a slot of full size, every turn exact, and each growth has its line in the log."""
     folder = make(kind, fast_dir / "model")
     with runtime_of(folder, fast_dir / "large") as runtime:
         expected = talk(runtime, 6)
-    with runtime_of(folder, fast_dir / "small", SMALL) as runtime:
+    small = msgspec.structs.replace(SMALL, engine=msgspec.structs.replace(SMALL.engine, simulate=simulate))
+    with runtime_of(folder, fast_dir / "small", small) as runtime:
         assert runtime.opened.room_tokens == 64
         answers = talk(runtime, 6)
         grew = [event.fields for event in runtime._events.recent if event.kind == "slot.grow"]

@@ -106,6 +106,21 @@ def test_one_failure_anywhere_changes_no_answer(engine):
     assert k > 10
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_a_failure_while_copies_are_under_way_changes_no_answer(kind, fast_dir):
+    """With a pool on the device and copies that land late: records that were leaving when the forward failed are whole."""
+    engine = msgspec.structs.replace(CONFIG.engine, simulate="late")
+    late = msgspec.structs.replace(CONFIG, engine=engine)
+    with runtime_of(make(kind, fast_dir / "model"), fast_dir / "home", late) as runtime:
+        first, second = talk(runtime, "quiet")
+        for k in (2, 3, 5, 8, 11):
+            fresh(runtime)
+            with short(runtime, lambda lack, k=k: lack.n_forwards == k):
+                one, two = talk(runtime, f"late {k}")
+            assert (one.ids, two.ids) == (first.ids, second.ids), f"forward {k}"
+            runtime.opened.keeper.check()
+
+
 def test_a_lack_that_lasts_halves_the_chunks(tmp_path):
     """Chunks that are too long for memory are read in pieces, and the turn is marked not exact with the reason."""
     with runtime_of(make("llama", tmp_path / "model"), tmp_path / "home", CONFIG_64) as runtime:

@@ -15,7 +15,7 @@ from localkv.messages import AnyReply, Delta
 from localkv.runtime import Runtime
 from localkv.tiers.transfer import Transfers
 
-PROMPT_TOKENS = 1024
+PROMPT_TOKENS = 512
 ANSWER_TOKENS = 128
 LEAST_TOKENS = 2000
 SHORT = 64
@@ -61,10 +61,10 @@ def measure(say: Say) -> dict[str, Any]:
         pairs: list[tuple[Segment, Segment]] = []
         while sum(len(each.steps) for pair in pairs for each in pair) < LEAST_TOKENS:
             n = len(pairs)
-            say(f"pair {n + 1}")
             first = _segment(runtime, 2 * n + 1, saving=n % 2 == 0)
             second = _segment(runtime, 2 * n + 2, saving=n % 2 == 1)
             pairs.append((first, second) if first.saving else (second, first))
+            say(_describe(pairs[-1]))
     return {
         "mean_ratio": statistics.median(statistics.mean(a.steps) / statistics.mean(b.steps) for a, b in pairs),
         "p95_ratio": statistics.median(_p95(a.steps) / _p95(b.steps) for a, b in pairs),
@@ -89,6 +89,14 @@ def _segment(runtime: Runtime, seed: int, *, saving: bool) -> Segment:
         if len(segment.steps) >= SHORT:
             return segment
         seed += 1_000
+
+
+def _describe(pair: tuple[Segment, Segment]) -> str:
+    saving, quiet = pair
+    ms, rest = 1000 * statistics.mean(saving.steps), 1000 * statistics.mean(quiet.steps)
+    tail, rest_tail = 1000 * _p95(saving.steps), 1000 * _p95(quiet.steps)
+    tokens = len(saving.steps) + len(quiet.steps)
+    return f"{tokens} tokens: {ms:.1f} ms saving, {rest:.1f} without; p95 {tail:.1f} and {rest_tail:.1f}; {saving.written:,} bytes written"
 
 
 def _p95(values: list[float]) -> float:
