@@ -86,14 +86,24 @@ class Opened:
             threading.Thread(target=self.pool.warm, args=(ahead,), name="warm", daemon=True).start()
 
     def relieve(self) -> int:
-        """Give back what is not needed at this moment, and say how many bytes that was: memory has run out."""
-        freed, reserved = 0, self._reserved()
-        if self.keeper is not None:
-            self.keeper.berths.give_up()
-            self.live.give_up_arena()
-            freed = self.keeper.relieve()
+        """Memory has run out in a forward: give up the pool on the device, too. Returns how many bytes that was, with all the rest."""
+        self._give_up_pool()
+        return self.spare()
+
+    def spare(self) -> int:
+        """Give back what is not needed at this moment, and say how many bytes that was."""
+        reserved = self._reserved()
+        freed = self.keeper.relieve() if self.keeper is not None else 0
         trim(self.loaded.device)
         return freed + reserved - self._reserved()
+
+    def _give_up_pool(self) -> bool:
+        """Whether there was one."""
+        if self.keeper is None or not self.keeper.berths.pool.limit_bytes:
+            return False
+        self.keeper.berths.give_up()
+        self.live.give_up_arena()
+        return True
 
     @property
     def room_tokens(self) -> int:
@@ -111,20 +121,29 @@ class Opened:
         if wanted <= before or self.admission is None:
             return
         self.admission.park()
-        self.relieve()
-        try:
-            self.live.resize(wanted)
-        except OutOfMemory as error:
-            events.emit("slot.stays", tokens=before, wanted=wanted, message=str(error.__cause__))
+        self.spare()
+        problem = self._resize(wanted)
+        if problem is not None and self._give_up_pool():  # a longer conversation is worth more than a faster return to others
+            self.spare()
+            problem = self._resize(wanted)
+        if problem is not None:
+            events.emit("slot.stays", tokens=before, wanted=wanted, message=str(problem.__cause__))
             return
         ms = round((time.monotonic() - began) * 1000, 1)
         events.emit("slot.grow", tokens=self.room_tokens, before=before, bytes=self.live.slot.n_bytes, ms=ms)
+
+    def _resize(self, n_tokens: int) -> OutOfMemory | None:
+        try:
+            self.live.resize(n_tokens)
+        except OutOfMemory as error:
+            return error
+        return None
 
     def check_memory(self, n_tokens: int) -> None:
         """On a CPU the slot takes memory as tokens come: raises TooLittleMemory before the system has to end a process for it."""
         needed = self.live.bytes_to_touch(n_tokens)
         if needed and needed > (available := available_memory() + swap_memory()):
-            self.relieve()
+            self.spare()
             if needed > (available := available_memory() + swap_memory()):
                 raise TooLittleMemory(n_tokens, needed, available)
 

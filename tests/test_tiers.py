@@ -11,8 +11,10 @@ import torch
 from localkv.commands.bench import tiny
 from localkv.commands.bench.player import BLOCK_TOKENS, CONFIG, Heard, Player, Talk, playing, scratch, token_ids
 from localkv.config import Config, ModelSection
+from localkv.engine import slot as slots
 from localkv.engine.copier import Mark
 from localkv.engine.late import LateCopier, Step
+from localkv.engine.slot import Slot
 
 KINDS = ("llama", "gemma3_text", "falcon_h1", "mamba2")
 """Full, sliding beside full, rows and states in one layer, states alone."""
@@ -166,6 +168,38 @@ def test_memory_that_runs_out_takes_the_pool(tmp_path):
         assert all(torch.equal(a, b) for a, b in zip(found.logits, expected.logits, strict=True))
         trial.leave()
         assert trial.runtime.snapshot().vram.records == 0
+        check_books(trial)
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_a_slot_that_grows_parks_first(is_short, tmp_path, monkeypatch):
+    """Growing empties the slot, and the conversation comes back from the device; only if memory is short the pool goes for it."""
+    section = ModelSection(name=str(tiny.make_model("llama", tmp_path / "model")))
+    with playing(scratch(tmp_path / "still"), section) as still:
+        expected = go_on(still, begin(still, 1, 40))
+    config = config_with("late")
+    config = msgspec.structs.replace(config, engine=msgspec.structs.replace(config.engine, slot_tokens=64))
+    with playing(scratch(tmp_path / "trial"), section, config) as trial:
+        talk, zeros = begin(trial, 1, 40), slots._zeros
+
+        def short(shape, dtype, device):
+            if is_short and trial.opened.live._arena is not None:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return zeros(shape, dtype, device)
+
+        def taking_back(slot, n_tokens, take=Slot._take):
+            with monkeypatch.context() as patch:
+                if n_tokens > 64:
+                    patch.setattr(slots, "_zeros", short)
+                take(slot, n_tokens)
+
+        monkeypatch.setattr(Slot, "_take", taking_back)
+        found = go_on(trial, talk)
+        assert trial.opened.room_tokens > 64
+        assert trial.runtime.snapshot().vram.limit_bytes == (0 if is_short else 64 << 20)
+        restored = found.done.numbers.restored
+        assert (restored.vram, restored.total) == (0 if is_short else covered(talk), covered(talk))
+        assert all(torch.equal(a, b) for a, b in zip(found.logits, expected.logits, strict=True))
         check_books(trial)
 
 

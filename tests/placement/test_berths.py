@@ -12,6 +12,7 @@ from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Question, SlotView
 from localkv.placement.policy import Rank, Resident, whole_arena
+from localkv.placement.warmth import first_use
 from localkv.tiers.device import DevicePool
 from localkv.tiers.host import HostPool
 from localkv.tiers.places import aligned
@@ -155,6 +156,10 @@ def test_what_a_turn_holds_makes_no_room(tmp_path):
     assert life.park(first, heads[0]) == 4
     plan = life.keeper.plan(Question("c", [*first, 1], heads[0]), SlotView())
     with life.keeper.hold(plan):
+        life.keeper.plan(Question("other", [5, 5], None), SlotView())
+        for piece in plan.pieces:  # nothing but the hold speaks for them
+            entry = life.keeper._index.entries[piece.name]
+            entry.entered, entry.known_warmth = 0.0, first_use(1.0)
         assert life.park(second, heads[1]) == 0
         assert {piece.tier for piece, _ in life.keeper.bring(plan)} == {"vram"}
         assert life.keeper.counts().vram.held == 4
