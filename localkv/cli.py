@@ -264,7 +264,9 @@ def export(
 @app.command("import")
 def import_files(
     context: typer.Context,
-    files: Annotated[list[Path], typer.Argument(help="conversations.json of ChatGPT, of Open WebUI, logs.db of llm, ours.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="From ChatGPT (the zip or its JSON), Open WebUI, llm (logs.db) or localkv.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Take in conversations that another program exported, with all branches."""

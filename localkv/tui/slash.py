@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from localkv.commands.registry import Call
 from localkv.config import ModelSection
-from localkv.errors import ConfigError
+from localkv.errors import ConfigError, UnknownConversation
 from localkv.tui import filing
 from localkv.tui.theme import choose_theme
 
@@ -101,4 +101,6 @@ def _export(screen: "ChatScreen", path: str) -> None:
     from localkv.commands.exporting import export_open
 
     desk = screen.desk
-    screen.say(f"written: {export_open(desk.store, desk.store.get(desk.ensure().id), path)}", seconds=10.0)
+    if not desk.key:
+        raise UnknownConversation("nothing was said in this conversation yet, so there is nothing to export")
+    screen.say(f"written: {export_open(desk.store, desk.store.get(desk.key), path)}", seconds=10.0)

@@ -134,6 +134,11 @@ def test_export_on_the_screen(world, tmp_path):
         app.chat_screen.composer.insert(f"/export {tmp_path}/x.md")
         await pilot.press("enter")
         await until(pilot, lambda: "written:" in notices(app), "the notice")
+        await pilot.press("ctrl+n")
+        app.chat_screen.composer.insert("/export")
+        await pilot.press("enter")
+        await until(pilot, lambda: "nothing to export" in notices(app), "the refusal")
+        assert len(world.store.list()) == 1
 
     play(app, scene)
     assert "Hi." in (tmp_path / "x.md").read_text()

@@ -5,11 +5,14 @@ export at all raises ImportRefused. Thread: any. Holds one conversation at a tim
 """
 
 import os
+import re
 import stat
+import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import msgspec
 
@@ -20,6 +23,8 @@ from localkv.chat.imports.llm import MAGIC, read_llm
 from localkv.chat.imports.openwebui import OpenWebUI
 from localkv.chat.imports.splitting import split_values
 from localkv.errors import ImportRefused
+
+_MEMBER = re.compile(r"(^|/)conversations[^/]*\.json$")
 
 Kind = type[ChatGPT] | type[OpenWebUI] | type[ExportedConversation]
 
@@ -51,18 +56,40 @@ def read_file(file: Path) -> Iterator[Item]:
                     yield Item(incoming, share)
                 return
             if begins.startswith(b"PK\x03\x04"):
-                raise ImportRefused("it is a zip archive; take conversations.json out of it and import that")
-            size = max(1, os.fstat(stream.fileno()).st_size)
-            found = 0
-            for value in split_values(stream):
-                found += 1
-                yield Item(_read(value, found), min(1.0, stream.tell() / size))
-            if not found:
-                raise ImportRefused("there are no conversations in it")
+                yield from _zipped(stream)
+                return
+            yield from _values(stream, os.fstat(stream.fileno()).st_size)
     except ImportRefused as error:
         raise ImportRefused(f"{file}: {error}") from error
     except OSError as error:
         raise ImportRefused(f"{file}: cannot be read ({error.strerror or error})") from error
+
+
+def _values(stream: IO[bytes], size: int, before: int = 0, total: int = 0) -> Iterator[Item]:
+    """The conversations in a stream of `size` bytes, which are read after `before` of `total`."""
+    number = 0
+    for number, value in enumerate(split_values(stream), start=1):
+        yield Item(_read(value, number), min(1.0, (before + stream.tell()) / max(1, total or size)))
+    if not number:
+        raise ImportRefused("there are no conversations in it")
+
+
+def _zipped(stream: BinaryIO) -> Iterator[Item]:
+    """The conversations in an archive as it is downloaded; unpacked on the way, nothing of it is written."""
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            members = sorted(
+                (each for each in archive.infolist() if _MEMBER.search(each.filename)), key=lambda each: each.filename
+            )
+            if not members:
+                raise ImportRefused("it is an archive without conversations.json; unpack it and import what is in it")
+            total, before = sum(each.file_size for each in members), 0
+            for member in members:
+                with archive.open(member) as inner:
+                    yield from _values(inner, member.file_size, before, total)
+                before += member.file_size
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+        raise ImportRefused(f"the archive cannot be unpacked ({error})") from error
 
 
 def _open(file: Path) -> BinaryIO:

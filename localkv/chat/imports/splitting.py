@@ -7,7 +7,7 @@ them, before a decoder sees them.
 
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import IO
 
 from localkv.errors import ImportRefused
 from localkv.units import format_bytes
@@ -35,7 +35,7 @@ class _Scan:
         self.part = bytearray()
 
 
-def split_values(stream: BinaryIO, *, chunk: int = CHUNK) -> Iterator[bytes]:
+def split_values(stream: IO[bytes], *, chunk: int = CHUNK) -> Iterator[bytes]:
     """Each element of an outer list, or each outer object, as its bytes. Raises ImportRefused."""
     scan = _Scan()
     while data := stream.read(chunk):

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import zipfile
 
 import msgspec
 import pytest
@@ -328,6 +329,37 @@ def test_the_share_that_is_done_grows(tmp_path):
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert shares[0] < 0.7
+
+
+def test_an_archive_as_it_is_downloaded(store, tmp_path):
+    """conversations.json is read out of the archive, in several files if it has them, with progress over all."""
+    file = tmp_path / "export.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("chat.html", "<html>")
+        archive.writestr("x/conversations-001.json", json.dumps([{**CHATGPT, "id": "b"}]))
+        archive.writestr("x/conversations-000.json", json.dumps([CHATGPT]))
+    shares = [item.share for item in read_file(file)]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert take(store, file).conversations == 2
+    assert take(store, file).unchanged == 2
+
+
+@pytest.mark.parametrize("damage", ["empty", "torn", "flipped"])
+def test_archives_that_are_damaged_or_hold_nothing_are_refused(store, tmp_path, damage):
+    """A sentence, and nothing half unpacked."""
+    file = tmp_path / "export.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt" if damage == "empty" else "conversations.json", json.dumps([CHATGPT]) * 1)
+    data = bytearray(file.read_bytes())
+    if damage == "torn":
+        data = data[: len(data) // 2]
+    elif damage == "flipped":
+        data[60:90] = bytes(30)
+    file.write_bytes(data)
+    with pytest.raises(ImportRefused, match="archive"):
+        take(store, file)
+    assert store.list() == []
 
 
 def test_arrivals_have_no_token_ids(tmp_path):
