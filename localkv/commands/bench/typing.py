@@ -11,14 +11,19 @@ import time
 from typing import Any
 
 from localkv.commands.bench import Say, bed_home
-from localkv.commands.bench.bed_client import MODEL, Asked, ask, look, open_client
+from localkv.commands.bench.bed_client import MODEL, WAIT_SECONDS, Asked, ask, look, open_client
 from localkv.config import Config
+from localkv.errors import EngineDied
 from localkv.service.client import EngineClient
 from localkv.service.protocol import Line, Typing
 
 TOKENS = 2000
 ROUNDS = 5
 ANSWER_TOKENS = 16
+LAST_TOKENS = 16
+"""More than a word and the end of a turn in the starter's template."""
+
+BLOCK_TOKENS = Config().engine.block_tokens
 STORY = (
     "the harbour was quiet and ships lay still under grey morning sky while gulls slept on old stone walls near water "
     "when a man came down with his dog to look for boats that had not returned from sea last night"
@@ -34,10 +39,10 @@ def measure(say: Say) -> dict[str, Any]:
         for i in range(ROUNDS):
             say(f"round {i}")
             text = " ".join(random.Random(i).choices(STORY.split(), k=TOKENS))
-            for typed in (True, False):
+            for typed in (False, True):
                 ask(client, "other", [Line(role="user", text="Something else.")], None)
                 if typed:
-                    _type(client, start, text)
+                    _type(client, start, text, without[-1].done.numbers.prompt_tokens)
                 question = Line(role="user", text=text)
                 asked = ask(client, "talk", [*start.lines, question], start.head, ANSWER_TOKENS)
                 (with_typing if typed else without).append(asked)
@@ -52,12 +57,11 @@ def measure(say: Say) -> dict[str, Any]:
     }
 
 
-def _type(client: EngineClient, start: Asked, text: str) -> None:
-    """What is typed is told, and read."""
-    before = look(client).typed_tokens
+def _type(client: EngineClient, start: Asked, text: str, prompt_tokens: int) -> None:
+    """What is typed is told, and read: all whole blocks but for the last word and what the template puts behind it."""
     client.hint(Typing(request=0, conversation="talk", model=MODEL, lines=start.lines, text=text, head=start.head))
-    last, now = -1, before
-    while now == before or now != last:  # until it has begun and does not grow any more
-        last = now
-        time.sleep(1.0)
-        now = look(client).typed_tokens
+    wanted, until = (prompt_tokens - LAST_TOKENS) // BLOCK_TOKENS * BLOCK_TOKENS, time.monotonic() + WAIT_SECONDS
+    while look(client).slot_tokens < wanted:
+        if time.monotonic() > until:
+            raise EngineDied(f"what was typed was not read within {WAIT_SECONDS:.0f} s; see localkv logs")
+        time.sleep(0.1)
