@@ -66,3 +66,18 @@ def test_an_unknown_sabotage_is_refused(home, capsys):
     code, document, err = drill(capsys, "--sabotage", "hammer")
     assert (code, document) == (2, None)
     assert all(name in err for name in SABOTAGES)
+
+
+@pytest.mark.parametrize(("found", "expected"), [([], 130), (["a file"], 1)])
+def test_ctrl_c_tells_what_was_seen_so_far(home, capsys, monkeypatch, found, expected):
+    """A long rehearsal may be ended early: its counts are printed, and nothing of it stays."""
+
+    def interrupted(base, strokes, seed, sabotage, tally, told):
+        tally.killed["save"] += 3
+        tally.add("leftovers", found)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("localkv.commands.drill.rehearse", interrupted)
+    code, document, _ = drill(capsys, "--kills", "14")
+    assert (code, document["kills"], document["leftovers"]) == (expected, 3, len(found))
+    assert list(home.cache_dir.iterdir()) == []

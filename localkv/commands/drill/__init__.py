@@ -34,6 +34,8 @@ app = typer.Typer(name="drill", rich_markup_mode=None, pretty_exceptions_enable=
 
 ALL_EVENTS = 1 << 30
 
+INTERRUPTED = 130
+
 SHOWN = 20
 """So many findings are told in words."""
 
@@ -58,20 +60,23 @@ def drill(
 def run(setup: Setup, *, kills: int, sabotage: str | None, seed: int | None, as_json: bool) -> int:
     """Rehearse and print; the exit code is 1 if something was found. Raises ConfigError, EngineError.
 
-    With a sabotage it ends as soon as that is noticed.
+    With a sabotage it ends as soon as that is noticed. Ctrl+C ends it early: what was seen so far is printed, the exit code is 130.
     """
     if sabotage is not None and sabotage not in SABOTAGES:
         raise ConfigError(f'there is no sabotage "{sabotage}"; there are: {", ".join(SABOTAGES)}')
     seed = secrets.randbits(32) if seed is None else seed
-    tally = Tally()
+    tally, interrupted = Tally(), False
     with scratch(setup) as base, _progress(kills, shown=not as_json) as told:
-        rehearse(base, plan(kills, seed), seed, sabotage, tally, told)
+        try:
+            rehearse(base, plan(kills, seed), seed, sabotage, tally, told)
+        except KeyboardInterrupt:
+            interrupted = True
     if as_json:
         print_json(tally.document())
     else:
         print_table(tally.table())
     print_lines(_said(tally, f"localkv drill --kills {kills} --seed {seed}"), sys.stderr)
-    return 1 if tally.found else 0
+    return 1 if tally.found else INTERRUPTED if interrupted else 0
 
 
 def rehearse(base: Path, strokes: tuple[Stroke, ...], seed: int, sabotage: Sabotage | None, tally: Tally, told: Told) -> None:
