@@ -72,9 +72,9 @@ class Hints:
 
     # ---- what a face says ----
 
-    def look(self) -> None:
-        """Ask how far away each conversation is; `resumes` has the answer soon."""
-        self._give("look", 0.0, self._look)
+    def look(self, conversations: Sequence[str]) -> None:
+        """Ask how far away these conversations are, such as those in view; `resumes` has the answer soon."""
+        self._give("look", 0.0, lambda: self._look(conversations))
 
     def open(self, conversation: str) -> None:
         """A conversation was opened: it comes into the slot."""
@@ -148,8 +148,9 @@ class Hints:
 
     # ---- requests ----
 
-    def _look(self) -> AnyRequest | None:
-        heads = {each.id: head for each in self._store.list() if (head := self._newest_head(each.leaf)) is not None}
+    def _look(self, conversations: Sequence[str]) -> AnyRequest | None:
+        leaves = {key: self._store.get(key).leaf for key in conversations}
+        heads = {key: head for key, leaf in leaves.items() if (head := self._newest_head(leaf)) is not None}
         self._heads = heads
         return Look(request=0, heads=tuple(heads.values())) if heads else None
 

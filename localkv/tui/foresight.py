@@ -4,7 +4,7 @@ Hints may be lost; none is given of a conversation whose answer is under way or 
 engine comes to it. Thread: the UI's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from localkv.service.hints import Draft, Hints
 from localkv.tui.desk import Desk
@@ -13,15 +13,19 @@ from localkv.tui.runs import Runs
 
 
 class Foresight:
-    """Hints for the open conversation. `written` gives the message in the composer."""
+    """Hints for the open conversation. `written` gives the message in the composer, `seen` the conversations in view."""
 
-    def __init__(self, hints: Hints, desk: Desk, runs: Runs, chat: Chat, written: Callable[[], str]) -> None:
+    def __init__(
+        self, hints: Hints, desk: Desk, runs: Runs, chat: Chat, written: Callable[[], str], seen: Callable[[], Sequence[str]]
+    ) -> None:
         self._hints = hints
         self._desk = desk
         self._runs = runs
         self._chat = chat
         self._written = written
+        self._seen = seen
         self._has_news = False
+        self._has_looked = False
 
     def opened(self) -> None:
         """Another conversation is open, or the engine is ready for it: the engine may bring it, and read what is written in it."""
@@ -47,11 +51,16 @@ class Foresight:
         """Records have come or moved; `rest` will ask how far away conversations are now."""
         self._has_news = True
 
+    def looked_around(self) -> None:
+        """Other conversations may be in view; `rest` will ask about them."""
+        self._has_looked = True
+
     def rest(self) -> bool:
         """Nothing moves any more: ask, once after each change, and let the engine think of what may be next; whether it was asked."""
-        if not self._has_news:
-            return False
-        self._has_news = False
-        self._hints.look()
-        self._hints.think(self._desk.model, self._desk.key)
-        return True
+        news, looked = self._has_news, self._has_looked
+        self._has_news = self._has_looked = False
+        if news or looked:
+            self._hints.look(self._seen())
+        if news:
+            self._hints.think(self._desk.model, self._desk.key)
+        return news or looked

@@ -26,6 +26,9 @@ from localkv.tui.listline import Look, heading, line
 from localkv.tui.scrolling import stretch
 from localkv.tui.theme import Palette
 
+NEAR = 24
+"""Rows that count as a screen while the list is hidden or very short."""
+
 REST_SECONDS = 0.3
 """So long the cursor stays where a person looks; moving through the list is faster."""
 
@@ -116,6 +119,11 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
     def current(self) -> Item | None:
         """The conversation under the cursor."""
         return self.shown[self.cursor] if 0 <= self.cursor < len(self.shown) else None
+
+    def near(self) -> list[str]:
+        """The conversations in view and a screen around it: those whose badges are seen next."""
+        top, height = round(self.scroll_y), max(self.size.height, NEAR)
+        return [row.id for row in self._rows[max(0, top - height) : top + 2 * height] if isinstance(row, Item)]
 
     def show(self, items: Sequence[Item]) -> None:
         """These conversations; the cursor stays on the one it was on."""

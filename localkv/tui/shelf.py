@@ -101,6 +101,8 @@ class Shelf(Reading):
         """The person may open what the cursor rests on."""
         event.stop()
         self.stage.hints.rest(event.conversation)
+        self.stage.foresight.looked_around()
+        self.stage.wake()
 
     def on_sessions_rearranged(self, event: Sessions.Rearranged) -> None:
         """Another order, or another place."""

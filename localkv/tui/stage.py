@@ -87,7 +87,7 @@ class Stage:
         self.runs = Runs()
         self.engine = Engine(client)
         self.hints = Hints(desk.store, client)
-        self.foresight = Foresight(self.hints, desk, self.runs, chat, lambda: widgets.composer.message)
+        self.foresight = Foresight(self.hints, desk, self.runs, chat, lambda: widgets.composer.message, widgets.sessions.near)
         self.waiting = Waiting(desk)
         self._chat = chat
         self._client = client

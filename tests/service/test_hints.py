@@ -70,8 +70,9 @@ def test_resume_times_are_asked_for_by_newest_head_and_known_by_conversation(sto
     near, far = Head("near", "i", 5), Head("far", "i", 9)
     a = told(store, "a", Head("old", "i", 2), near)
     b = told(store, "b", far, None)
-    told(store, "never answered", None)
-    hints.look()
+    silent = told(store, "never answered", None)
+    told(store, "not in view", Head("elsewhere", "i", 7))
+    hints.look([a, b, silent])
     request = listener.wait()
     assert isinstance(request, Look)
     assert {head.name for head in request.heads} == {"near", "far"}
@@ -82,8 +83,7 @@ def test_resume_times_are_asked_for_by_newest_head_and_known_by_conversation(sto
 def test_without_an_engine_no_hint_is_made(store, listener, hints):
     """A hint never starts an engine, nor reads the store for nothing."""
     listener.alive = False
-    told(store, "a", Head("a", "i", 1))
-    hints.look()
+    hints.look([told(store, "a", Head("a", "i", 1))])
     hints.close()
     assert listener.heard == []
     assert not any(thread.name == "hints" for thread in threading.enumerate())
@@ -93,18 +93,18 @@ def test_a_store_that_fails_costs_only_the_hint(store, listener, hints, monkeypa
     """The next hint is given all the same."""
     from localkv.errors import ConversationError
 
-    told(store, "a", Head("a", "i", 1))
+    a = told(store, "a", Head("a", "i", 1))
     refused = threading.Event()
 
-    def refuse():
+    def refuse(conversation):
         refused.set()
         raise ConversationError("locked")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "list", refuse)
-        hints.look()
+        patch.setattr(store, "get", refuse)
+        hints.look([a])
         assert refused.wait(30)
-    hints.look()
+    hints.look([a])
     assert listener.wait().heads[0].name == "a"
 
 

@@ -60,9 +60,10 @@ def test_opening_and_pointing_are_told(world):
         screen = pilot.app.chat_screen
         screen.sessions.focus()
         await pilot.press("up", "up")
-        await until(pilot, lambda: said(world)[-1:] == ["rest three"], "where the cursor rests")
+        await until(pilot, lambda: said(world)[:1] == ["rest three"], "where the cursor rests")
         await pilot.press("enter")
-        await until(pilot, lambda: said(world)[-1:] == ["open three"], "what is opened")
+        await until(pilot, lambda: "open three" in said(world), "what is opened")
+        assert [word for word in said(world) if word != "look"][:2] == ["rest three", "open three"]
 
     play(world.app(session="one"), scene, (120, 30))
 

@@ -487,3 +487,21 @@ def test_ten_thousand_conversations_do_not_freeze_the_list(world):
         assert screen.sessions.count == 10_001
 
     play(world.app(session="base"), scene, size=WIDE)
+
+
+def test_only_what_is_in_view_is_asked_about(world):
+    """Of many conversations the engine is asked about a few screens: it works out a plan for each, after every answer."""
+    for index in range(200):
+        world.talk(f"t{index:03}", "q", "a", age=60.0 * index)
+
+    async def scene(pilot):
+        sessions = pilot.app.chat_screen.sessions
+        near = sessions.near()
+        assert len(near) < 100
+        assert near[:20] == [item.id for item in sessions.shown[:20]]
+        await in_list(pilot)
+        await pilot.press("end")
+        await until(pilot, lambda: sessions.shown[-1].id in sessions.near(), "the end in view")
+        assert sessions.shown[0].id not in sessions.near()
+
+    play(world.app(session="t000"), scene, size=WIDE)
