@@ -255,6 +255,31 @@ def test_regenerate_in_the_middle_keeps_what_followed(world):
     play(world.app(session="t"), scene)
 
 
+def test_another_version_stands_where_the_first_one_stood(world):
+    """In the middle of a long conversation, going through versions keeps the row with name and time in its place."""
+    talk = world.talk("t", *(f"row {n}\n" * 6 for n in range(30)))
+    parts_at = world.store.path(talk)[14]
+    other = world.store.ask(talk, parts_at.parent, "short").id
+    for n in range(20):
+        other = world.store.begin_answer(talk, other).id if n % 2 == 0 else world.store.ask(talk, other, "more\n" * 3).id
+        if n % 2 == 0:
+            world.store.finish_answer(other, text="line\n\n" * 4, ids=b"", state="complete", head=None, numbers=None)
+    world.store.look_at(parts_at.id)
+
+    async def scene(pilot):
+        await ready(pilot)
+        transcript = pilot.app.chat_screen.transcript
+        await pilot.press(*["alt+up"] * 16)
+        assert transcript.chosen.id == parts_at.id
+        for key in ("right", "left", "right"):
+            before = transcript._marks.head - round(transcript.scroll_y)
+            await pilot.press(key)
+            assert transcript._marks.head - round(transcript.scroll_y) == before
+        assert chosen(pilot) == "short"
+
+    play(world.app(session="t"), scene)
+
+
 def test_continue_an_answer_in_the_middle(world):
     """c goes on with the answer under the cursor."""
     talk = world.talk("t", "q1", "once upon", state="stopped")
