@@ -108,7 +108,7 @@ def test_a_pipe_has_no_keys(tmp_path):
         assert typed == Typed()
 
 
-def typed_while_starting(home, columns, start):
+def typed_while_starting(world, conversation, columns, start):
     """Type from before the program runs until its engine is ready, without a pause; what was typed after `start`."""
     with Terminal(TYPIST, dict(os.environ), columns=columns) as terminal:
         terminal.send(start)
@@ -118,10 +118,10 @@ def typed_while_starting(home, columns, start):
             assert terminal.process.poll() is None, terminal.text
             typed += f"{number},"
             terminal.send(f"{number},")
-            terminal.pump(0.004)
+            terminal.pump(0.01)
             number += 1
             after += "ready" in terminal.text
-        terminal.wait_for(lambda text: f"{number - 1}," in text)
+        terminal.wait_for(lambda _: world.store.get(conversation).draft.endswith(f",{number - 1},"))
         terminal.send(CTRL_Q)
         assert terminal.wait_for_end() == 0
     return typed
@@ -131,7 +131,7 @@ def typed_while_starting(home, columns, start):
 def test_no_key_is_lost_whenever_it_is_typed(world, columns):
     """Whatever moment of the start a key falls into: it is in the composer, and in its place."""
     conversation = world.talk("first", "hello", "Hi.")
-    typed = typed_while_starting(world.home, columns, "")
+    typed = typed_while_starting(world, conversation, columns, "")
     assert world.store.get(conversation).draft == typed
 
 
@@ -139,7 +139,7 @@ def test_no_key_is_lost_whenever_it_is_typed(world, columns):
 def test_enter_sends_whenever_it_is_typed(world):
     """A message and its Enter, typed before the program even runs, are sent; what follows is the next message's draft."""
     conversation = world.talk("first", "hello", "Hi.")
-    typed = typed_while_starting(world.home, 130, "And now?\r")
+    typed = typed_while_starting(world, conversation, 130, "And now?\r")
     assert [message.text for message in world.store.path(conversation)][2:] == ["And now?", "Yes."]
     assert world.store.get(conversation).draft == typed
 
@@ -154,3 +154,54 @@ def test_leaving_is_obeyed_whenever_it_is_typed(world, milliseconds):
         terminal.pump(milliseconds / 1_000)
         terminal.send(CTRL_Q)
         assert terminal.wait_for_end() == 0
+
+
+MARKED = "\x1b[200~{}\x1b[201~"
+
+
+def paste(terminal, text):
+    """Paste as a terminal that marks pastes does: piece by piece, while the program writes."""
+    terminal.wait_for(lambda _: terminal.marks_pastes)
+    pasted = MARKED.format(text.replace("\n", "\r"))
+    for at in range(0, len(pasted), 1 << 11):
+        assert terminal.process.poll() is None, terminal.text
+        terminal.send(pasted[at : at + (1 << 11)])
+        terminal.pump(0)
+
+
+def test_a_paste_into_the_start_is_one_paste(world):
+    """Lines that are pasted before the chat listens are not sent one by one: they are a chip that waits for Enter."""
+    conversation = world.talk("first", "hello", "Hi.")
+    lines = "\n".join(f"line {number}" for number in range(60))
+    with Terminal(TYPIST, dict(os.environ), columns=130) as terminal:
+        paste(terminal, lines)
+        terminal.send(" what?")
+        terminal.wait_for("[pasted 60 lines] what?")
+        terminal.send("\r")
+        terminal.wait_for("Yes.")
+        terminal.send(CTRL_Q)
+        assert terminal.wait_for_end() == 0
+    assert [message.text for message in world.store.path(conversation)][2:] == [f"{lines} what?", "Yes."]
+
+
+@pytest.mark.slow
+def test_a_paste_of_a_megabyte_through_the_terminal(world):
+    """One chip, keys that work after it, and a question with every byte of it; the draft of it outlives the program."""
+    conversation = world.talk("first", "hello", "Hi.")
+    text = "\n".join(f"{number:07} " + "x" * 91 for number in range(10_486))
+    assert len(text) > 1 << 20
+    with Terminal(TYPIST, dict(os.environ), columns=130) as terminal:
+        terminal.wait_for("ready")
+        paste(terminal, text)
+        terminal.wait_for("[pasted 10,486 lines]")
+        terminal.send(" why?")
+        terminal.wait_for("lines] why?")
+        terminal.send(CTRL_Q)
+        assert terminal.wait_for_end() == 0
+    with Terminal(TYPIST, dict(os.environ), columns=130) as terminal:
+        terminal.wait_for("[pasted 10,486 lines] why?")
+        terminal.send("\r")
+        terminal.wait_for("Yes.")
+        terminal.send(CTRL_Q)
+        assert terminal.wait_for_end() == 0
+    assert [message.text for message in world.store.path(conversation)][2:] == [f"{text} why?", "Yes."]
