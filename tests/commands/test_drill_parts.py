@@ -348,6 +348,36 @@ def test_a_cut_answer_has_lost_no_more_than_a_second(world):
     assert found(tally) == {"lost_messages": 2}
 
 
+class Typing(Shown):
+    """A face that remembers what was typed."""
+
+    open_name = ""
+
+    def __init__(self):
+        super().__init__("")
+        self.typed = []
+
+    def type(self, line):
+        self.typed.append(line)
+
+    def wait_for_prompt(self):
+        pass
+
+
+def test_a_favoured_conversation_is_not_an_interrupted_one(world):
+    """The conversation that was spoilt goes on next, once; until something is said in it nothing of it is unfinished."""
+    talk(world)
+    talks = Talks(world, Same([]), random.Random(1), Tally())
+    talks.favoured = 2
+    assert (talks.next(), talks.unfinished) == (2, None)
+    talks.unfinished = 0
+    assert talks.next() == 0
+    face = Typing()
+    talks.begin(0, face)
+    assert face.typed == ["/open talk-0", question(0, 1)]
+    assert (talks.unfinished, talks.favoured) == (0, None)
+
+
 # ---- the report ----
 
 

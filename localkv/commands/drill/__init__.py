@@ -92,8 +92,8 @@ def rehearse(base: Path, strokes: tuple[Stroke, ...], seed: int, sabotage: Sabot
     finally:
         rehearsal.abandon()
         reference.close()
-    events = read_events(world.home.event_log, ALL_EVENTS)
-    tally.refused = sum(event.kind == "store.quarantine" for event in events)
+        events = read_events(world.home.event_log, ALL_EVENTS)
+        tally.refused = sum(event.kind == "store.quarantine" for event in events)
 
 
 def _said(tally: Tally, again: str) -> list[str]:

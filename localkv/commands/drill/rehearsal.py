@@ -227,7 +227,7 @@ class Rehearsal:
         sure = self._world.sabotage == "no-checksum"
         if not sure and self._rng.random() >= FLIP_SHARE:
             return
-        self._talks.unfinished = number = self._talks.next()
+        self._talks.favoured = number = self._talks.next()
         head = self._talks.head(number)
         if head is not None:
             self._world.flip(head, self._rng)

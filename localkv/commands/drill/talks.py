@@ -29,9 +29,15 @@ class Talks:
         self.unfinished: int | None = None
         """The one whose last question has no whole answer yet."""
 
+        self.favoured: int | None = None
+        """The one that goes on next if none was interrupted."""
+
     def next(self) -> int:
         """Which conversation goes on: one that was interrupted first."""
-        return self._rng.choice(self._active) if self.unfinished is None else self.unfinished
+        for number in (self.unfinished, self.favoured):
+            if number is not None:
+                return number
+        return self._rng.choice(self._active)
 
     def head(self, number: int) -> str | None:
         """The newest record of a conversation; None if it has none."""
@@ -45,7 +51,7 @@ class Talks:
             person.type(f"/open {name}" if path is not None else f"/new {name}")
             person.wait_for_prompt()
             person.open_name = name
-        self.unfinished = number
+        self.unfinished, self.favoured = number, None
         person.type(_next_line(number, path or []))
 
     def conclude(self, number: int, person: Person) -> None:
