@@ -118,11 +118,14 @@ class Saver:
         """Remember how warm records on SSD are; written with the next job."""
         self._warm.update((entry.row.name, entry.warmth(now).slow) for entry in entries if entry.saving is Saving.SAVED)
 
-    def clear_up(self) -> None:
-        """Delete what an earlier engine left half written, once. On the writing thread: nothing is half published meanwhile."""
+    def clear_up(self, lane: Lane = Lane.DELETE) -> None:
+        """Delete what an earlier engine left half written, once. On the writing thread: nothing is half published meanwhile.
+
+        Files without a row take space that no sum of rows knows of, so the first save has this done before it (`lane` SAVE).
+        """
         store, swept, self._swept_up = self._store, self._swept_up, True
         if store is not None and not swept:
-            self._transfers.submit(Lane.DELETE, 0, lambda: sweep_all(store), self._swept)
+            self._transfers.submit(lane, 0, lambda: sweep_all(store), self._swept)
 
     def _swept(self, outcome: Outcome[None]) -> None:
         if outcome.error is not None:
@@ -146,6 +149,8 @@ class Saver:
         entries = self.waiting()[:GROUP]
         if not (entries or self._bad or self._leaving or self._warm):
             return False
+        if entries:
+            self.clear_up(Lane.SAVE)
         self._busy = True
         going = self._send_off([entry.replaces for entry in entries if entry.replaces])
         job = self._job(entries, [entry.row.name for entry in going])
