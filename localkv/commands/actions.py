@@ -107,7 +107,7 @@ ACTIONS = (
     Action("sampling", "show or change how this conversation samples, such as: /set temperature 0.2", slash="set",
            arguments="[KEY VALUE]"),
     Action("model", "show or change the model of this conversation", slash="model", arguments="[NAME]"),
-    Action("stats", "show what the cache did", slash="stats"),
+    Action("stats", "show what the cache did; on the screen with plots over time", "f3", "statistics", slash="stats"),
     Action("unload", "let the model go from memory; the next message loads it again", slash="unload"),
     Action("export", "write this conversation to FILE: .md, .json with all branches, or .txt", slash="export", arguments="[FILE]"),
     Action("settings", "open the settings in $EDITOR", "", "settings", slash="config", plain=False),

@@ -3,12 +3,14 @@
 Knows the four widgets and nothing else; rows that did not change are not drawn again. Thread: the UI's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from localkv.commands.order import Place
 from localkv.service.protocol import Numbers, Ready, Snapshot
 from localkv.tui.clean import one_line
 from localkv.tui.glyphs import Glyphs
+from localkv.tui.history import History
 from localkv.tui.listing import TITLES
 from localkv.tui.panel import Brush, View, panel_rows, tier_line
 from localkv.tui.phase import IDLE, Phase, header_line, phase_line
@@ -51,9 +53,13 @@ class Instruments:
     tiers: RowsView
     phase: RowsView
     panel: RowsView
+    history: History
+    clock: Callable[[], float]
+    """Wall time, of the moments in the history."""
 
     def show(self, facts: Facts, palette: Palette) -> None:
-        """Show `facts`."""
+        """Show `facts`, and remember what the engine's state was."""
+        self.history.note(facts.snapshot, self.clock())
         name, glyphs, about = palette.name, self.glyphs, _about(facts)
         counted = _counted(facts)
         title = TITLES[facts.place]

@@ -52,6 +52,7 @@ ChatScreen.-short #composer { max-height: 3; }
 ChatScreen.-short #header { height: 1; border-bottom: none; }
 
 ChatScreen.-ascii #header { border-bottom: ascii $rule; }
+ChatScreen.-ascii.-short #header { border-bottom: none; }
 ChatScreen.-ascii #phase { border-top: ascii $rule; }
 ChatScreen.-ascii #side { border-right: ascii $rule; }
 ChatScreen.-ascii #right { border-left: ascii $rule; }

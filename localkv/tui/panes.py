@@ -21,6 +21,8 @@ from localkv.tui.clipboard import Tool
 from localkv.tui.completion import Completion
 from localkv.tui.composer import Composer
 from localkv.tui.glyphs import Glyphs
+from localkv.tui.heart import Heart, LiveRows
+from localkv.tui.history import History
 from localkv.tui.instruments import Instruments
 from localkv.tui.keyline import KeyLine
 from localkv.tui.keys import bindings, rebind
@@ -55,6 +57,7 @@ class Panes(Screen[None]):
         self.copy_tool: Tool | None = None
         """What copies; None leaves it to the terminal."""
         self._palette = palette
+        self.heart = Heart(self.set_interval)
         self.transcript = Transcript(palette, glyphs, id="transcript")
         self.sessions = Sessions(palette, clock, glyphs, id="sessions")
         self.composer = Composer(placeholder="Write a message", id="composer")
@@ -70,7 +73,9 @@ class Panes(Screen[None]):
             header=RowsView(id="header"),
             tiers=RowsView(id="tiers"),
             phase=RowsView(id="phase"),
-            panel=RowsView(id="panel", can_focus=True),
+            panel=LiveRows(self.heart, self.show_facts, id="panel"),
+            history=History(),
+            clock=clock,
         )
 
     def compose(self) -> ComposeResult:
@@ -157,6 +162,13 @@ class Panes(Screen[None]):
         else:
             self.remove_class("side-open")
             self.toggle_class("panel-open")
+
+    def action_statistics(self) -> None:
+        """What the cache did, over time, on the whole screen."""
+        from localkv.tui.statistics import Statistics
+
+        shown = self.instruments
+        self.app.push_screen(Statistics(self._palette, shown.glyphs, shown.history, self.heart, shown.clock))
 
     async def action_settings(self) -> None:
         """Edit the settings."""

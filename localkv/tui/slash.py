@@ -40,7 +40,6 @@ def perform(screen: "ChatScreen", call: Call) -> None:
         "theme": lambda text: _theme(screen, text),
         "queue": screen.order_queue,
         "attach": screen.attach,
-        "stats": lambda _: screen.action_panel(),
         "unload": lambda _: _unload(screen),
         "find": screen.action_find_text,
         "fold": lambda _: _on_message(screen, "fold", ""),

@@ -12,15 +12,19 @@ from localkv.service.protocol import (
     Forgotten,
     Look,
     Numbers,
+    Preloads,
     Prepare,
     Progress,
     Ready,
+    Restores,
     Snapshot,
     Source,
+    Spread,
     Started,
     TierUse,
     Unload,
     Unloaded,
+    Written,
 )
 from localkv.service.turn_events import Asked, Finished
 
@@ -38,6 +42,8 @@ NUMBERS = Numbers(
     ttft_ms=340.0,
     tokens_per_second=41.2,
 )
+
+SPREAD = Spread(count=30, p50=2.41, p90=8.07, p99=31.5)
 
 INEXACT = Numbers(
     prompt_tokens=900,
@@ -79,6 +85,36 @@ def snapshot(**changes):
         "recent": ("restored 12,288 tokens from RAM in 0.21 s", "saved 4 records, 96 MiB"),
     }
     return Snapshot(**{**facts, **changes})
+
+
+def busy_hour(history, begin=NOON - 3_600.0, minutes=60):
+    """What a face saw in an hour: a turn in each minute, tiers that fill, records that move."""
+    for minute in range(minutes):
+        numbers = Numbers(
+            prompt_tokens=1_000 + 100 * minute,
+            restored=Source(ram=0 if minute % 20 == 0 else 900 + 95 * minute),
+            generated_tokens=200,
+            ttft_ms=2_400.0 if minute % 20 == 0 else 120.0 + 5 * minute,
+            tokens_per_second=48.0 - minute / 5,
+        )
+        moved = 4 * minute + (30 if minute > 40 else 0)
+        state = snapshot(
+            turns=19 + minute,
+            last=numbers,
+            written_bytes=(3 << 30) + (minute // 7) * (96 << 20),
+            vram=TierUse(used_bytes=min(8 << 30, (minute + 4) << 27), limit_bytes=8 << 30, swaps_in=7 + moved, swaps_out=3),
+            ram=TierUse(
+                used_bytes=(4 << 30) + minute * (170 << 20), limit_bytes=32 << 30, swaps_in=4 + moved // 3, swaps_out=minute // 9,
+                ms_in=SPREAD,
+            ),
+            ssd=TierUse(used_bytes=(60 << 30) + minute * (40 << 20), limit_bytes=512 << 30, swaps_in=minute, ms_in=SPREAD, ms_out=SPREAD),
+            ttft_ms=Spread(count=80, p50=180.0, p90=310.0, p99=2_400.0),
+            tokens_per_second=Spread(count=80, p50=41.2, p90=44.9, p99=47.6),
+            restores=Restores(tried=71, failed=1, n_bytes=71 << 28, ms=Spread(count=70, p50=92.0, p90=210.0, p99=640.0)),
+            preloads=Preloads(loaded=120, hits=84, hit_bytes=84 << 24, wasted=9, wasted_bytes=9 << 24, cancelled=2),
+            written=Written(today_bytes=5 << 30, total_bytes=77 << 30),
+        )  # fmt: skip
+        history.note(state, begin + 60 * (minute + 1))
 
 
 def ready(model, **changes):

@@ -10,7 +10,7 @@ from localkv.service.client import Resume
 from localkv.tui.dialogs import Confirm
 from localkv.tui.glyphs import DRAWN, PLAIN
 from tests.tui.conftest import text_of, until
-from tests.tui.fakes import INEXACT, NUMBERS
+from tests.tui.fakes import INEXACT, NUMBERS, busy_hour
 
 ANSWER = """The borrow of `v` lives until the last use of `first`, so the push on line 4 **conflicts**:
 
@@ -307,5 +307,22 @@ def test_settings_of_a_conversation(world, snap_compare, line, size):
         app.chat_screen.composer.insert(line)
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is not app.chat_screen, "the dialog")
+
+    assert snap_compare(app, terminal_size=size, run_before=act)
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 36)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("glyphs", [DRAWN, PLAIN], ids=["drawn", "ascii"])
+def test_statistics(world, snap_compare, size, glyphs):
+    """Plots over an hour and tables beside, with what matters most at the top of a small screen."""
+    furnish(world)
+    world.client.latest_snapshot = None
+    app = world.app(session="Rust borrow checker question", glyphs=glyphs)
+    busy_hour(app.chat_screen.instruments.history)
+
+    async def act(pilot):
+        await settled(pilot)
+        await pilot.press("f3")
+        await until(pilot, lambda: "415 ms" in text_of(app), "the plots")
 
     assert snap_compare(app, terminal_size=size, run_before=act)
