@@ -92,6 +92,14 @@ class TierUse(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.committed_bytes - self.used_bytes)
 
 
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of the device that computes, as of the end of the last turn; all 0 on a CPU."""
+
+    total_bytes: int = 0
+    used_bytes: int = 0
+    """By all programs."""
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens by where they came from. slot + vram + ram + ssd + prefilled == prompt."""
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from localkv.config import ModelSection, SamplingSection
-from localkv.figures import Numbers, Preloads, Restores, Source, Spread, TierUse, Written
+from localkv.figures import Card, Numbers, Preloads, Restores, Source, Spread, TierUse, Written
 from localkv.kv.record import Head
 
 PROTOCOL_VERSION = 1
@@ -279,6 +279,7 @@ class Snapshot(Reply, frozen=True, kw_only=True):
     """Of conversations that the person wants resident."""
     pinned_bytes: int = 0
     """Of the RAM tier, registered with a device for fast copies."""
+    card: Card = Card()
 
 
 class Report(Reply, frozen=True, kw_only=True):

@@ -22,12 +22,13 @@ from localkv.engine.cuda import Pinner
 from localkv.engine.late import LateCopier
 from localkv.engine.live import Blank, Live, Transient
 from localkv.engine.load import Loaded, device_name, load
-from localkv.engine.memory import Scales, trim
+from localkv.engine.memory import Scales, card_of, trim
 from localkv.engine.selftest import Verdict, prove
 from localkv.engine.slot import IN_FLIGHT, Slot
 from localkv.engine.thrift import Thrifty
 from localkv.errors import OutOfMemory, StoreError, TooLittleMemory
 from localkv.events import EventLog, Value
+from localkv.figures import Card
 from localkv.files import Files
 from localkv.kv.layout import Layout
 from localkv.kv.record import root_name
@@ -84,6 +85,10 @@ class Opened:
         if self.pool is not None:
             ahead = PIN_STEP_BYTES if self.loaded.device.type == "cuda" else WARM_BYTES
             threading.Thread(target=self.pool.warm, args=(ahead,), name="warm", daemon=True).start()
+
+    def card(self) -> Card:
+        """The memory of the device, as of now."""
+        return card_of(self.loaded.device)
 
     def relieve(self) -> int:
         """Memory has run out in a forward: give up the pool on the device, too. Returns how many bytes that was, with all the rest."""

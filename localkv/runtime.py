@@ -270,6 +270,7 @@ class Runtime:
         ids, text = pack_ids(answer.ids), answer.stream.text
         emit(Done(request=request.request, epoch=self._epoch, ids=ids, text=text, reason=ending, head=head, numbers=numbers))
         answer.opened.warm()
+        self.tally.card = answer.opened.card()
 
     # ---- the model, and the end ----
 
@@ -297,6 +298,7 @@ class Runtime:
 
             self._opened = open_model(model, self._config, self._home, self._events, report)
             self.ahead.serve(self._opened)
+            self.tally.card = self._opened.card()
         return self._opened.ready(self._epoch)
 
     def snapshot(self, heads: Sequence[Head] = ()) -> Snapshot:

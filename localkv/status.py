@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from localkv.events import Event, EventLog
-from localkv.figures import Preloads, TierUse, Written
+from localkv.figures import Card, Preloads, TierUse, Written
 from localkv.kv.record import Head
 from localkv.messages import Snapshot
 from localkv.placement.rates import Forecast
@@ -60,6 +60,7 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         ttft_ms=tally.ttft_ms.spread(),
         tokens_per_second=tally.tokens_per_second.spread(),
         kept_records=counts.kept_records if counts else 0,
+        card=tally.card if opened else Card(),
         pinned_bytes=counts.pinned_bytes if counts else 0,
         recent=tuple(sentence(event) for event in reversed([*events.recent][-RECENT:])),
     )

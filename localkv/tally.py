@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from localkv.events import EventLog
-from localkv.figures import Fallback, Numbers, Restores, Source
+from localkv.figures import Card, Fallback, Numbers, Restores, Source
 from localkv.flows import Flow, Histogram
 from localkv.placement.plan import Piece, Plan
 from localkv.placement.rates import Forecast, Rates
@@ -45,6 +45,8 @@ class Tally:
     busy_conversation: str = ""
     typed_tokens: int = 0
     """Computed while messages were typed."""
+    card: Card = field(default_factory=Card)
+    """As of the end of the last turn: asked for on the engine's thread alone."""
     slot_head: str = ""
     """The newest record of the conversation whose state the slot holds; empty while it is being changed."""
 

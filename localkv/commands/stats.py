@@ -59,6 +59,7 @@ def sections(snapshot: Snapshot) -> dict[str, Section]:
             "model": snapshot.model or None,
             "device": snapshot.device,
             "weights": format_bytes(snapshot.weights_bytes),
+            "device memory": _card(snapshot),
             "slot": f"{format_bytes(snapshot.slot_bytes)}, {format_count(snapshot.slot_tokens)} of {format_count(snapshot.context_tokens)} tokens",
             "unsaved records": snapshot.unsaved_records,
             "records kept resident": snapshot.kept_records,
@@ -85,6 +86,11 @@ def sections(snapshot: Snapshot) -> dict[str, Section]:
             for reason, tokens in snapshot.fallback_tokens.items()
         } or {"none": None},
     }  # fmt: skip
+
+
+def _card(snapshot: Snapshot) -> str | None:
+    card = snapshot.card
+    return f"{format_bytes(card.used_bytes)} of {format_bytes(card.total_bytes)}, all programs" if card.total_bytes else None
 
 
 def _share(part: int, whole: int) -> str:

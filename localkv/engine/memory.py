@@ -10,6 +10,8 @@ import sys
 import psutil
 import torch
 
+from localkv.figures import Card
+
 
 def free_now(device: torch.device) -> int:
     """Bytes that are free on `device`, up to a constant: differences count."""
@@ -17,6 +19,14 @@ def free_now(device: torch.device) -> int:
         free: int = torch.cuda.mem_get_info(device)[0]
         return free
     return -int(psutil.Process().memory_info().rss)
+
+
+def card_of(device: torch.device) -> Card:
+    """The device's memory, and what all programs have taken of it; nothing on a CPU."""
+    if device.type != "cuda":
+        return Card()
+    free, total = torch.cuda.mem_get_info(device)
+    return Card(total_bytes=total, used_bytes=total - free)
 
 
 def trim(device: torch.device) -> None:

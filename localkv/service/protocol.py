@@ -7,7 +7,7 @@ request that it does not know.
 import msgspec
 
 from localkv.errors import ProtocolError
-from localkv.figures import Fallback, Numbers, Preloads, Restores, Source, Spread, TierUse, Written
+from localkv.figures import Card, Fallback, Numbers, Preloads, Restores, Source, Spread, TierUse, Written
 from localkv.messages import (
     PROTOCOL_VERSION,
     AnyReply,
@@ -94,6 +94,7 @@ __all__ = [
     "AnyReply",
     "AnyRequest",
     "Cancel",
+    "Card",
     "Delta",
     "Done",
     "Estimate",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localkv.commands.order import Place
+from localkv.service.client import Resume
 from localkv.service.protocol import Numbers, Ready, Snapshot
 from localkv.tui.clean import one_line
 from localkv.tui.glyphs import Glyphs
@@ -31,6 +32,8 @@ class Facts:
     """The engine in one word."""
     snapshot: Snapshot | None = None
     numbers: Numbers | None = None
+    resume: Resume | None = None
+    """How far away the open conversation is."""
     phase: Phase = IDLE
     unsaved: int = 0
     below: bool = False
@@ -71,7 +74,8 @@ class Instruments:
             (facts.phase, facts.unsaved, facts.below, name),
             lambda width: [row(phase_line(facts.phase, width, palette, unsaved=facts.unsaved, below=facts.below))],
         )
-        view = View(facts.snapshot, facts.numbers)
+        token_bytes = facts.ready.token_bytes if facts.ready is not None else 0
+        view = View(facts.snapshot, facts.numbers, facts.resume, token_bytes, self.history.flows(self.clock()))
         self.tiers.draw((view, name), lambda width: [row(tier_line(view, Brush(palette, glyphs, width)))])
         self.panel.draw((view, name), lambda width: panel_rows(view, Brush(palette, glyphs, width)))
 

@@ -1,19 +1,22 @@
-"""The cache panel: what each tier holds, where the last turn's tokens came from, what had to be computed again and why.
+"""The cache panel: what each tier holds, where this conversation is, what the last turn took, what moved and why.
 
-Pure functions from the engine's Snapshot and a turn's Numbers to rows; one small widget shows rows. Every bar has its
-numbers beside it, so that nothing hangs on colour.
+Pure functions from the engine's Snapshot, a turn's Numbers and what moved lately to rows, what matters first at the top;
+one small widget shows and scrolls them. Every bar has its numbers beside it, so that nothing hangs on colour.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.cells import set_cell_size
 from rich.style import Style
 
+from localkv.service.client import Resume
 from localkv.service.protocol import Numbers, Snapshot, TierUse
 from localkv.tui.clean import one_line
 from localkv.tui.glyphs import Glyphs
+from localkv.tui.history import FLOW_BINS, FLOW_SECONDS, Flows
 from localkv.tui.phase import spread
+from localkv.tui.plot import sparkline
 from localkv.tui.rows import BLANK, Row, Span, row, spans_of, wrap
 from localkv.tui.theme import Palette
 from localkv.units import format_bytes, format_count, format_seconds
@@ -27,6 +30,11 @@ class View:
 
     snapshot: Snapshot | None = None
     numbers: Numbers | None = None
+    resume: Resume | None = None
+    """How far away the open conversation is, if the engine said so."""
+    token_bytes: int = 0
+    """Of one token in the cache; 0 if the open conversation's model is not loaded or runs without one."""
+    flows: Flows = field(default_factory=Flows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +84,13 @@ def panel_rows(view: View, brush: Brush) -> list[Row]:
     else:
         rows += _tiers(view.snapshot, brush)
     if view.numbers is not None:
-        rows += _turn(view.numbers, brush)
+        rows += [*_conversation(view, view.numbers, brush), *_turn(view.numbers, brush)]
     if view.snapshot is not None:
-        rows += [*_totals(view.snapshot, brush), *_events(view.snapshot.recent, brush)]
+        rows += [
+            *_swaps(view.snapshot, view.flows, brush),
+            *_totals(view.snapshot, brush),
+            *_events(view.snapshot.recent, brush),
+        ]
     return rows
 
 
@@ -120,31 +132,98 @@ def _uses(snapshot: Snapshot, palette: Palette) -> list[tuple[str, TierUse, Styl
 
 
 def _tiers(snapshot: Snapshot, brush: Brush) -> list[Row]:
-    rows = [brush.bar(name, use, style) for name, use, style in _uses(snapshot, brush.palette)]
+    """Bars: of the card and what takes its memory, where that is known, else of its pool; of RAM and SSD."""
+    card = snapshot.card
+    rows = _card(snapshot, brush) if card.total_bytes else []
+    bars = _uses(snapshot, brush.palette)
+    rows += [brush.bar(name, use, style) for name, use, style in bars if name != "VRAM" or not rows]
     if snapshot.context_tokens:
         context = f"{format_count(snapshot.slot_tokens)}/{format_count(snapshot.context_tokens)}"
         rows += brush.pair("tokens in the slot", context)
-    if snapshot.weights_bytes:
+    if snapshot.weights_bytes and not card.total_bytes:
         rows += brush.pair("weights", format_bytes(snapshot.weights_bytes))
     return rows
 
 
-def _turn(numbers: Numbers, brush: Brush) -> list[Row]:
-    rows = brush.title("LAST TURN")
-    rows += brush.pair("prompt", f"{format_count(numbers.prompt_tokens)} tok")
-    sources = {"slot": "still there", "vram": "from VRAM", "ram": "from RAM", "ssd": "from SSD"}
-    for field, name in sources.items():
-        tokens = getattr(numbers.restored, field)
-        if tokens:
-            rows += brush.pair(name, f"{format_count(tokens)} tok")
-    rows += brush.pair("computed", f"{format_count(numbers.prefilled_tokens)} tok")
-    if numbers.restore_seconds:
-        rows += brush.pair("restoring", format_seconds(numbers.restore_seconds))
-    rows += brush.pair("first token", format_seconds(numbers.ttft_ms / 1000))
-    rows += brush.pair("answer", f"{format_count(numbers.generated_tokens)} tok  {numbers.tokens_per_second:.1f} tok/s")
+def _card(snapshot: Snapshot, brush: Brush) -> list[Row]:
+    """The card's memory: all of it, and in two rows who takes it."""
+    card, pool = snapshot.card, snapshot.vram
+    whole = TierUse(used_bytes=card.used_bytes, limit_bytes=card.total_bytes)
+    rows = [brush.bar("VRAM", whole, brush.palette.vram)]
+    rows += brush.pair("  weights, slot", f"{_short(snapshot.weights_bytes)}, {_short(snapshot.slot_bytes)}")
+    pooled = f"{_short(pool.used_bytes)}/{_short(pool.limit_bytes)}"
+    return rows + brush.pair("  pool, others", f"{pooled}, {_short(others_bytes(snapshot))}")
+
+
+def others_bytes(snapshot: Snapshot) -> int:
+    """Of the card's memory, what is neither weights nor slot nor pool: other programs, and what computing takes."""
+    ours = snapshot.weights_bytes + snapshot.slot_bytes + max(snapshot.vram.committed_bytes, snapshot.vram.used_bytes)
+    return max(0, snapshot.card.used_bytes - ours)
+
+
+_PLACES = {"slot": "in the slot", "vram": "in VRAM", "ram": "in RAM", "ssd": "on SSD", "none": "not cached"}
+
+
+def _conversation(view: View, numbers: Numbers, brush: Brush) -> list[Row]:
+    """Where the open conversation is, how large it is, and what its last turn did not have to compute."""
+    rows = brush.title("THIS CONVERSATION")
+    if view.resume is not None:
+        back = f", back in {format_seconds(view.resume.seconds)}" if view.resume.seconds else ""
+        rows += brush.pair("it is", f"{_PLACES[view.resume.origin]}{back}")
+    elif view.snapshot is not None and view.snapshot.turns and view.snapshot.last == numbers:
+        rows += brush.pair("it is", _PLACES["slot"])
+    tokens = numbers.prompt_tokens + numbers.generated_tokens
+    size = f"  {format_bytes(tokens * view.token_bytes)}" if view.token_bytes else ""
+    rows += brush.pair("size", f"{format_count(tokens)} tok{size}")
+    if numbers.prompt_tokens:
+        share = 100 * numbers.restored.total // numbers.prompt_tokens
+        rows += brush.pair("reused", f"{format_count(numbers.restored.total)} tok  {share} %")
     if numbers.exact:
         return rows + brush.pair("exact", "yes", brush.palette.success)
     return rows + brush.pair("exact", f"no: {numbers.inexact_because or 'unknown'}", brush.palette.warning)
+
+
+def _turn(numbers: Numbers, brush: Brush) -> list[Row]:
+    """Where the last turn's tokens came from and how long that took, with the forecast beside it."""
+    rows = brush.title("LAST TURN")
+    rows += brush.pair("prompt", f"{format_count(numbers.prompt_tokens)} tok")
+    sources = {"slot": "still there", "vram": "from VRAM", "ram": "from RAM", "ssd": "from SSD"}
+    for tier, name in sources.items():
+        tokens = getattr(numbers.restored, tier)
+        if tokens:
+            rows += brush.pair(name, f"{format_count(tokens)} tok")
+    rows += brush.pair("computed", f"{format_count(numbers.prefilled_tokens)} tok")
+    for lost in numbers.fallbacks:
+        rows += brush.pair(f"  of it {lost.reason}", f"{format_count(lost.tokens)} tok", brush.palette.warning)
+    if numbers.restore_seconds:
+        rows += brush.pair("restoring", _foretold(numbers.restore_seconds, numbers.predicted_restore_seconds))
+    if numbers.prefill_seconds:
+        rows += brush.pair("computing", _foretold(numbers.prefill_seconds, numbers.predicted_prefill_seconds))
+    rows += brush.pair("first token", format_seconds(numbers.ttft_ms / 1000))
+    return rows + brush.pair("answer", f"{format_count(numbers.generated_tokens)} tok  {numbers.tokens_per_second:.1f} tok/s")
+
+
+def _foretold(measured: float, predicted: float) -> str:
+    """What it took, and what was said before."""
+    return format_seconds(measured) + (f" (said {format_seconds(predicted)})" if predicted else "")
+
+
+def _swaps(snapshot: Snapshot, flows: Flows, brush: Brush) -> list[Row]:
+    """Records that came into each tier and left it: over the last minutes, and how many since the engine started."""
+    counts = [("VRAM", snapshot.vram, brush.palette.vram), ("RAM", snapshot.ram, brush.palette.ram)]
+    counts.append(("SSD", snapshot.ssd, brush.palette.ssd))
+    rows: list[Row] = []
+    for tier, (name, use, style) in enumerate(counts):
+        ways = (("in", use.swaps_in, flows.swaps_in), ("out", use.swaps_out, flows.swaps_out))
+        for way, total, lately in ways:
+            if total:
+                line = sparkline(lately[tier] if lately else (0,) * FLOW_BINS, brush.glyphs)
+                count = format_count(total)
+                line = line[-max(0, brush.width - 9 - max(6, len(count))) :]
+                rows.append(row([(f"{name:<4} {way:<4}", brush.palette.muted), (line, style),
+                                 (count.rjust(brush.width - 9 - len(line)), brush.palette.text)]))  # fmt: skip
+    minutes = round(FLOW_BINS * FLOW_SECONDS / 60)
+    return [*brush.title(f"SWAPS, LAST {minutes} MIN / ALL"), *rows] if rows else []
 
 
 def _totals(snapshot: Snapshot, brush: Brush) -> list[Row]:
@@ -154,15 +233,20 @@ def _totals(snapshot: Snapshot, brush: Brush) -> list[Row]:
         share = 100 * snapshot.restored_tokens // snapshot.prompt_tokens
         rows += brush.pair("restored", f"{format_count(snapshot.restored_tokens)} tok  {share} %")
     rows += brush.pair("time saved", format_seconds(max(0.0, snapshot.seconds_saved)))
-    for name, use, _ in _uses(snapshot, brush.palette):
-        if use.swaps_in or use.swaps_out:
-            rows += brush.pair(f"swaps {name}", f"in {format_count(use.swaps_in)}  out {format_count(use.swaps_out)}")
-    rows += brush.pair("written", format_bytes(snapshot.written_bytes))
-    if snapshot.unsaved_records:
-        rows += brush.pair("to be saved", f"{format_count(snapshot.unsaved_records)} records")
     rows += brush.pair("fallback prefills", format_count(snapshot.fallback_turns))
     for reason, tokens in sorted(snapshot.fallback_tokens.items(), key=lambda pair: -pair[1]):
-        rows += brush.pair(f"  {reason}", f"{format_count(tokens)} tok", brush.palette.warning)
+        times = snapshot.fallback_prefills.get(reason, 0)
+        often = f"{format_count(times)}x  " if times else ""
+        rows += brush.pair(f"  {reason}", f"{often}{format_count(tokens)} tok", brush.palette.warning)
+    if snapshot.preloads.loaded:
+        loaded = snapshot.preloads
+        rows += brush.pair("preloaded", f"{format_count(loaded.loaded)}, {format_count(loaded.hits)} used")
+        rows += brush.pair("  for nothing", f"{format_count(loaded.wasted)}  {format_bytes(loaded.wasted_bytes)}")
+    rows += brush.pair("written", format_bytes(snapshot.written_bytes))
+    if snapshot.written.total_bytes:
+        rows += brush.pair("  today", format_bytes(snapshot.written.today_bytes))
+    if snapshot.unsaved_records:
+        rows += brush.pair("to be saved", f"{format_count(snapshot.unsaved_records)} records")
     return rows
 
 

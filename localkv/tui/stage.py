@@ -193,6 +193,7 @@ class Stage:
             state="off" if self.engine.state == "ready" and not self._client.alive else self.engine.state,
             snapshot=self._client.latest_snapshot,
             numbers=(run.numbers if run is not None else None) or newest_numbers(self.desk.messages),
+            resume=self.hints.resumes.get(self.desk.key),
             phase=self._phase(run),
             unsaved=self.unsaved,
             below=not self._widgets.transcript.following,

@@ -13,7 +13,7 @@ from localkv.commands.setup import find_setup
 from localkv.config import MemorySection
 from localkv.errors import EngineUnavailable
 from localkv.placement.policy import ssd_budget
-from localkv.service.protocol import Preloads, Restores, Spread, TierUse, Written
+from localkv.service.protocol import Card, Preloads, Restores, Spread, TierUse, Written
 from tests.service.fakes import snapshot
 
 from .engine import CountingRuntime, serving
@@ -182,11 +182,12 @@ def test_stats_say_every_figure(home):
         fallback_prefills={"evicted": 2}, restores=Restores(tried=8, failed=2, n_bytes=9 << 20, ms=spread),
         preloads=Preloads(loaded=9, hits=4, wasted=3, wasted_bytes=5 << 20, cancelled=1), ttft_ms=spread, tokens_per_second=spread,
         written_bytes=11 << 20, written=Written(today_bytes=12 << 20, total_bytes=13 << 30), kept_records=6,
+        card=Card(total_bytes=24 << 30, used_bytes=21 << 30),
     )  # fmt: skip
     said = json.dumps(stats.sections(full))
     for figure in (
         "800 (80%)", "256 tokens in 2 turns", "8, 2 broken off (25%), 9.0 MiB, 12 ms (p90 40, p99 90)",
-        "9 records, 4 used, 3 for nothing (5.0 MiB), 1 cancelled", "11.0 MiB", "12.0 MiB", "13.0 GiB",
+        "9 records, 4 used, 3 for nothing (5.0 MiB), 1 cancelled", "21.0 GiB of 24.0 GiB, all programs", "11.0 MiB", "12.0 MiB", "13.0 GiB",
         "1.0 MiB of 1.0 GiB, 5 records (1 held), 2.0 MiB of holes; in 7, 7.0 MiB, 12 ms (p90 40, p99 90); out 2, 2.0 MiB",
     ):  # fmt: skip
         assert figure in said, figure

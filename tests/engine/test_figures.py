@@ -4,6 +4,7 @@ import pytest
 
 from localkv.commands.stats import sections
 from localkv.errors import TooLittleMemory
+from localkv.figures import Card
 from localkv.messages import Snapshot
 from tests.engine.tiny_engine import ask, make, runtime_of
 
@@ -47,6 +48,18 @@ def test_the_snapshot_counts_what_happened(runtime, fast_dir):
     assert snapshot.restored_tokens == sum(done.numbers.restored.total for done in (first, other, back, third))
     said = sections(snapshot)
     assert "1 broken off (33%)" in str(said["since it started"]["restores"])
+
+
+def test_the_snapshot_tells_the_card_as_of_the_end_of_the_last_turn(runtime, monkeypatch):
+    """What all programs have taken is asked for after each turn, and is gone with the model."""
+    seen = iter([Card(total_bytes=24, used_bytes=20), Card(total_bytes=24, used_bytes=21)])
+    monkeypatch.setattr("localkv.opened.card_of", lambda device: next(seen))
+    first, lines = ask(runtime, QUESTION)
+    assert runtime.snapshot().card.used_bytes == 20
+    ask(runtime, "and then?", lines=lines, head=first.head)
+    assert runtime.snapshot().card == Card(total_bytes=24, used_bytes=21)
+    runtime.close()
+    assert runtime.snapshot().card == Card()
 
 
 def test_memory_is_asked_for_before_a_prompt_is_read(runtime, monkeypatch):

@@ -39,6 +39,8 @@ NUMBERS = Numbers(
     restore_seconds=0.21,
     restored_bytes=1 << 30,
     prefill_seconds=0.09,
+    predicted_restore_seconds=0.2,
+    predicted_prefill_seconds=0.095,
     ttft_ms=340.0,
     tokens_per_second=41.2,
 )
@@ -80,6 +82,9 @@ def snapshot(**changes):
         "seconds_saved": 83.0,
         "written_bytes": 3 << 30,
         "unsaved_records": 2,
+        "fallback_prefills": {"checksum": 1, "evicted": 1},
+        "preloads": Preloads(loaded=12, hits=9, wasted=1, wasted_bytes=24 << 20),
+        "written": Written(today_bytes=5 << 30, total_bytes=77 << 30),
         "busy_conversation": "",
         "last": NUMBERS,
         "recent": ("restored 12,288 tokens from RAM in 0.21 s", "saved 4 records, 96 MiB"),

@@ -3,10 +3,12 @@
 They are pictures of one exact Textual (the extra `test` pins it). Clock, rates and engine are frozen; no toast is on them.
 """
 
+import msgspec
 import pytest
 from textual.events import Paste
 
 from localkv.service.client import Resume
+from localkv.service.protocol import Card
 from localkv.tui.dialogs import Confirm
 from localkv.tui.glyphs import DRAWN, PLAIN
 from tests.tui.conftest import text_of, until
@@ -324,5 +326,32 @@ def test_statistics(world, snap_compare, size, glyphs):
         await settled(pilot)
         await pilot.press("f3")
         await until(pilot, lambda: "415 ms" in text_of(app), "the plots")
+
+    assert snap_compare(app, terminal_size=size, run_before=act)
+
+
+class Near(dict):
+    """The open conversation is near, and of no other one anything is known."""
+
+    def get(self, key, default=None):
+        return Resume(0.2, "ram") if key else default
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_panel_of_a_busy_hour(world, snap_compare, monkeypatch, size):
+    """A card and what takes it, this conversation, the last turn, swaps drawn, totals, events: first what matters first."""
+    furnish(world)
+    monkeypatch.setattr("localkv.service.hints.Hints.resumes", Near())
+    app = world.app(session="Rust borrow checker question")
+    history = app.chat_screen.instruments.history
+    busy_hour(history)
+    world.client.latest_snapshot = msgspec.structs.replace(
+        history.newest, card=Card(total_bytes=24 << 30, used_bytes=21 << 30)
+    )
+
+    async def act(pilot):
+        await settled(pilot)
+        if size[0] < 120:
+            await pilot.press("ctrl+t")
 
     assert snap_compare(app, terminal_size=size, run_before=act)
