@@ -127,3 +127,20 @@ def test_a_sparkline_is_of_the_last_minutes():
     later = start + (FLOW_BINS - 1) * FLOW_SECONDS
     assert history.flows(later + 1).swaps_in[1] == (5, *[0] * (FLOW_BINS - 1))
     assert not any(history.flows(later + FLOW_SECONDS + 1).swaps_in[1])
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 40), counts), max_size=40))
+def test_sparklines_show_each_move_of_their_time_once(steps):
+    """Whatever moved since the window began is in one of its parts, and nothing older is."""
+    history, at, came = History(), 50_000.0, 0
+    history.note(snapshot(ram=TierUse(swaps_in=0)), at)
+    seen = []
+    for seconds, more in steps:
+        at, came = at + seconds, came + more
+        seen.append((at, more))
+        history.note(snapshot(ram=TierUse(swaps_in=came)), at)
+    start = (int(at // FLOW_SECONDS) + 1 - FLOW_BINS) * FLOW_SECONDS
+    shown = history.flows(at).swaps_in[1]
+    assert len(shown) == FLOW_BINS
+    assert sum(shown) >= sum(more for when, more in seen if when > start + 1)
+    assert sum(shown) <= sum(more for when, more in seen if when > start - 1)
