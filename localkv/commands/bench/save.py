@@ -69,9 +69,6 @@ def measure(say: Say) -> dict[str, Any]:
         "mean_ratio": statistics.median(statistics.mean(a.steps) / statistics.mean(b.steps) for a, b in pairs),
         "p95_ratio": statistics.median(_p95(a.steps) / _p95(b.steps) for a, b in pairs),
         "bytes_written_during_decode": sum(saving.written for saving, _ in pairs),
-        "written_without_saving": sum(quiet.written for _, quiet in pairs),
-        "tokens": sum(len(each.steps) for pair in pairs for each in pair),
-        "token_ms": 1000 * statistics.median(statistics.mean(quiet.steps) for _, quiet in pairs),
     }
 
 

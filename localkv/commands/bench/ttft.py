@@ -76,7 +76,6 @@ def measure(say: Say) -> dict[str, Any]:
         "ssd_read_s": middle(read),
         "leave_ms": middle(leave),
         "restore_began_after_submit": began_after,
-        "pairs": len(ram),
     }
 
 

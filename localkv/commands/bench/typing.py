@@ -52,8 +52,6 @@ def measure(say: Say) -> dict[str, Any]:
         "with_s": middle([one.first_delta_s for one in with_typing]),
         "without_s": middle([one.first_delta_s for one in without]),
         "same_ids": all(same),
-        "typed_tokens": int(middle([one.done.numbers.typed_tokens for one in with_typing])),
-        "prompt_tokens": int(middle([one.done.numbers.prompt_tokens for one in without])),
     }
 
 

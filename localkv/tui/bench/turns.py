@@ -19,7 +19,7 @@ from localkv.chat.store import ConversationStore
 from localkv.commands.bench import Say
 from localkv.commands.output import ProgressLine
 from localkv.commands.say import Output
-from localkv.config import Config
+from localkv.config import Config, EngineSection
 from localkv.errors import EngineError
 from localkv.paths import Home
 from localkv.service.client import EngineClient
@@ -38,16 +38,19 @@ LONG_TEXT = "The keeper wrote down the wind, the tide and the ships that passed 
 LEAVE_SECONDS = 60.0
 TICK_SECONDS = 0.002
 
+SETTINGS = Config(engine=EngineSection(preload="never"))
+"""A conversation that is opened would come into the slot at once, and nothing be left to restore when it is asked something."""
+
 
 def measure(home: Home, say: Say) -> dict[str, Any]:
     """tps_ratio and restore_stall_ms."""
     with contextlib.closing(ConversationStore.open(home.database, home.backups)) as store:
         say("a conversation to come back to")
-        client = EngineClient(home, Config())
+        client = EngineClient(home, SETTINGS)
         _finished(Chat(store, client).ask(filling.begin(store, "long", 4).id, LONG_TEXT))
         _finished(Chat(store, client).ask(filling.begin(store, "other", 4).id, "hello"))
         _leave(home, client)
-        client = EngineClient(home, Config())
+        client = EngineClient(home, SETTINGS)
         try:
             return asyncio.run(_with_engine(home, store, client, say))
         finally:
@@ -55,7 +58,7 @@ def measure(home: Home, say: Say) -> dict[str, Any]:
 
 
 async def _with_engine(home: Home, store: ConversationStore, client: EngineClient, say: Say) -> dict[str, Any]:
-    async with screen_of(home, Config(), store, Chat(store, client), client, "other") as screen:
+    async with screen_of(home, SETTINGS, store, Chat(store, client), client, "other") as screen:
         await until(lambda: screen.stage.engine.ready is not None, "the model")
         say("restoring")
         stalls = [await _restore(screen, store) for _ in range(RESTORES)]
