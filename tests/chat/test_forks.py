@@ -9,19 +9,9 @@ from localkv.chat.store import ConversationStore
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConversationError, ConversationExists, UnknownConversation, UnusableName
 from localkv.kv.record import Head, pack_ids
+from tests.chat.clock import Clock
 
 HEAD = Head("name", "identity", 12, "fingerprint")
-
-
-class Clock:
-    """Seconds that pass only when asked for."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        self.now += 1.0
-        return self.now
 
 
 @pytest.fixture

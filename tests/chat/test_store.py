@@ -23,21 +23,11 @@ from localkv.chat.writers import is_elsewhere
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConversationError, ConversationExists, NotWritable, UnknownConversation, UnusableName
 from localkv.kv.record import Head, pack_ids
+from tests.chat.clock import Clock
 
 MODEL = ModelSection()
 SAMPLING = SamplingSection()
 HEAD = Head("name", "identity", 12, "fingerprint")
-
-
-class Clock:
-    """Seconds that pass only when asked for."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        self.now += 1.0
-        return self.now
 
 
 @pytest.fixture
