@@ -1,15 +1,16 @@
 """Copies of conversations.db: made while it is in use, verified, seven of them kept; and the way back to one.
 
 Knows no tables. Thread: that of the caller; a daily backup has one of its own. A copy gets its final name only when it is whole and on the
-disk. Restoring deletes nothing: the file that was there, damaged or not, is kept beside the database.
+disk. Restoring deletes nothing: the file that was there, damaged or not, is kept beside the database. Whoever makes a copy holds
+backup.lock meanwhile; an unfinished copy that nobody holds the lock for was left by a process that was killed, and may go.
 """
 
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,8 @@ from localkv.files import TEMP_SUFFIX, Files
 KEPT = 7
 DAY_SECONDS = 86400.0
 RESTORE = "localkv sessions restore"
+LOCK_SECONDS = 30.0
+"""How long a restore, or a change of the schema, waits for a backup that is being made."""
 
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 _PARTS = ("", "-wal", "-shm")
@@ -90,7 +93,7 @@ def back_up_daily(database: Path, backups: Path, version: int, now: float) -> Pa
     if known and changed <= max(path.stat().st_mtime for path in known):
         return None
     try:
-        with FileLock(database.with_name("backup.lock"), timeout=0, mode=0o600):
+        with _locked(database, 0.0):
             return back_up(database, backups, version) if _has_conversations(database) else None
     except Timeout:
         return None  # another face is at it
@@ -101,10 +104,14 @@ def back_up_daily(database: Path, backups: Path, version: int, now: float) -> Pa
 
 
 def begin_daily_backup(database: Path, backups: Path, version: int, tell: Callable[[str], None]) -> threading.Thread:
-    """Back up in a thread, so that nobody waits for it at the start; join it before the end. `tell` gets what went wrong."""
+    """Back up in a thread, so that nobody waits for it at the start; join it before the end. `tell` gets what went wrong.
+
+    What a killed backup or restore left is cleared away first.
+    """
 
     def work() -> None:
         try:
+            clear_unfinished(database, backups)
             back_up_daily(database, backups, version, time.time())
         except ConversationError as error:
             tell(str(error))
@@ -151,25 +158,52 @@ def restore(database: Path, chosen: Backup) -> list[Path]:
         raise ConversationError(f"{chosen.path} cannot be restored: {chosen.problem}; choose another one: {RESTORE} --list")
     if in_use(database):
         raise ConversationError(f"another localkv has {database} open; quit every localkv, then run this again")
-    files, temp = Files(), database.with_name(f".{database.name}{TEMP_SUFFIX}")
-    stamp = datetime.now(UTC).strftime(_STAMP)
-    kept = []
     try:
-        files.remove(temp)
-        files.write_temp(temp, [chosen.path.read_bytes()])
-        files.sync(temp)
-        for path in _files_of(database):
-            part = path.name.removeprefix(database.name)
-            target = database.with_name(f"{database.name}.{stamp}.before-restore{part}")
-            files.rename(path, target)
-            kept.append(target)
-        files.rename(temp, database)
-        files.sync_dir(database.parent)
+        with alone(database):
+            return _replace(database, chosen.path)
     except OSError as error:
         raise NotWritable(
             f"{chosen.path} cannot be put in the place of {database}: {error.strerror}; mend that and run this again"
         ) from error
-    return kept
+
+
+@contextmanager
+def alone(database: Path) -> Iterator[None]:
+    """A block in which no other process makes a copy of `database` or puts one in its place. Raises ConversationError, OSError."""
+    try:
+        with _locked(database, LOCK_SECONDS):
+            yield
+    except Timeout as error:
+        raise ConversationError(f"another localkv is making a copy of {database}; wait for it, then run this again") from error
+
+
+def unfinished(database: Path, backups: Path) -> list[Path]:
+    """Copies that a backup or a restore left half made when it was killed; none while one is being made."""
+    found = _unfinished(database, backups)
+    if not found:
+        return []
+    try:
+        with _locked(database, 0.0):
+            return _unfinished(database, backups)
+    except OSError:  # somebody is at it; or no lock can be had here, and then nothing can be removed either
+        return []
+
+
+def clear_unfinished(database: Path, backups: Path) -> None:
+    """Remove them, unless a copy is being made just now. Raises NotWritable."""
+    if not _unfinished(database, backups):
+        return
+    files = Files()
+    try:
+        with _locked(database, 0.0):
+            for path in _unfinished(database, backups):
+                files.remove(path)
+    except Timeout:
+        return
+    except OSError as error:
+        raise NotWritable(
+            f"unfinished copies of {database} cannot be removed ({error.strerror}); mend the folders, or remove them yourself"
+        ) from error
 
 
 def in_use(database: Path) -> bool:
@@ -228,9 +262,48 @@ def _has_conversations(database: Path) -> bool:
         return db.execute("SELECT 1 FROM conversations LIMIT 1").fetchone() is not None
 
 
+def _locked(database: Path, seconds: float) -> FileLock:
+    return FileLock(database.with_name("backup.lock"), timeout=seconds, mode=0o600)
+
+
+def _replace(database: Path, source: Path) -> list[Path]:
+    files, temp = Files(), _half_restored(database)
+    stamp = datetime.now(UTC).strftime(_STAMP)
+    kept = []
+    try:
+        files.remove(temp)
+        files.write_temp(temp, [source.read_bytes()])
+        files.sync(temp)
+        for path in _files_of(database):
+            part = path.name.removeprefix(database.name)
+            target = database.with_name(f"{database.name}.{stamp}.before-restore{part}")
+            files.rename(path, target)
+            kept.append(target)
+        files.rename(temp, database)
+    except OSError:
+        with suppress(OSError):  # the folder itself may be the trouble, and that is what is raised
+            files.remove(temp)
+        raise
+    files.sync_dir(database.parent)
+    return kept
+
+
+def _half_restored(database: Path) -> Path:
+    return database.with_name(f".{database.name}{TEMP_SUFFIX}")
+
+
+def _half_copied(database: Path, backups: Path) -> list[Path]:
+    """SQLite may have put a journal beside the copy."""
+    return sorted(backups.glob(f"{database.stem}-*.db{TEMP_SUFFIX}*"))
+
+
+def _unfinished(database: Path, backups: Path) -> list[Path]:
+    return [path for path in (_half_restored(database), *_half_copied(database, backups)) if path.exists()]
+
+
 def _remove_leftovers(files: Files, backups: Path, database: Path) -> None:
     """Remove copies that a crash or an error left unfinished."""
-    for path in backups.glob(f"{database.stem}-*.db{TEMP_SUFFIX}*"):
+    for path in _half_copied(database, backups):
         files.remove(path)
 
 

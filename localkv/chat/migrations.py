@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localkv.chat.backups import back_up
+from localkv.chat.backups import alone, back_up
 from localkv.errors import ConversationError, NotWritable, SchemaTooNew
 
 
@@ -219,10 +219,11 @@ def _fill(connection: sqlite3.Connection, migration: Migration, progress: Progre
 
 
 def _back_up_first(database: Path, backups: Path, version: int) -> Path:
-    """The write lock is held, so no other process backs up the same database."""
+    """The write lock is held, so no other process changes the database meanwhile."""
     try:
-        return back_up(database, backups, version)
-    except NotWritable as error:
+        with alone(database):
+            return back_up(database, backups, version)
+    except (NotWritable, OSError) as error:
         raise NotWritable(f"the schema of the conversations must change, and {error}; nothing was changed") from error
 
 

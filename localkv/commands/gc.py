@@ -1,4 +1,5 @@
-"""`localkv gc [--dry-run]`: gives back what no conversation can be restored from: records without a conversation, files without a row.
+"""`localkv gc [--dry-run]`: gives back what no conversation can be restored from: records without a conversation, files without a row, and
+copies of conversations that a killed backup or restore left half made.
 
 Costs time at most, should one of them be wanted after all. Beside a running engine the records go through it, and files without a
 row are left to it. Thread: main.
@@ -8,6 +9,7 @@ import contextlib
 import sys
 from typing import Any
 
+from localkv.chat.backups import clear_unfinished, unfinished
 from localkv.chat.store import ConversationStore
 from localkv.commands.output import ProgressLine, print_json, print_lines
 from localkv.commands.setup import Setup
@@ -24,6 +26,10 @@ def run(setup: Setup, *, dry_run: bool, as_json: bool) -> int:
     with contextlib.closing(ConversationStore.open(setup.home.database, setup.home.backups)) as store:
         logs = [log for _, log in store.token_logs()]
     rows, leftovers, busy = _sweep(setup, logs, dry_run=dry_run)
+    copies = [Leftover(path, path.stat().st_size) for path in unfinished(setup.home.database, setup.home.backups)]
+    if copies and not dry_run:
+        clear_unfinished(setup.home.database, setup.home.backups)
+    leftovers += copies
     if busy and rows and not dry_run:
         forget(setup.home, setup.load(), [], [(identity, row.name) for identity, row in rows])
     report = {

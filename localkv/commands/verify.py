@@ -1,7 +1,8 @@
 """`localkv verify [--fix]`: proves on this very machine that cache and conversations are what they should be.
 
 Torch-free; needs no model: record files describe themselves. Reading alone is safe while a chat goes on; mending needs the lock of the
-store. Conversations are never mended, only reported: `localkv sessions restore` is for them. Thread: main.
+store. Conversations are never mended, only reported: `localkv sessions restore` is for them; half-made copies of them are removed.
+Thread: main.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from localkv.chat.audit import ChatAudit, audit_conversations
+from localkv.chat.backups import clear_unfinished, unfinished
 from localkv.commands.machine import existing, ssd_default
 from localkv.commands.output import ProgressLine, print_json, print_lines
 from localkv.commands.setup import Setup
@@ -58,7 +60,7 @@ def look(setup: Setup) -> Audit:
         )
     finally:
         bar.end()
-    audit.findings += _open_places(setup.home)
+    audit.findings += [*_open_places(setup.home), *_unfinished(setup.home)]
     return audit
 
 
@@ -71,9 +73,10 @@ def mend(home: Home, findings: list[Finding]) -> str:
             for finding in findings:
                 if finding.kind == "permissions" and finding.path is not None:
                     finding.path.chmod(PRIVATE_DIR if finding.path.is_dir() else PRIVATE_FILE)
+            clear_unfinished(home.database, home.backups)
             if home.store.is_dir():
                 upkeep = Upkeep.open(home.store, EventLog(home.event_log))
-                upkeep.mend([finding for finding in findings if finding.kind != "permissions"])
+                upkeep.mend([finding for finding in findings if finding.kind != "permissions" and not _is_copy(finding, home)])
                 upkeep.close()
         except (LocalKVError, OSError) as error:
             return f"not everything was mended: {error}"
@@ -154,6 +157,16 @@ def _open_places(home: Home) -> Iterator[Finding]:
     for place in places:
         if os.name != "nt" and place.exists() and place.stat().st_mode & OTHERS:
             yield Finding("permissions", f"others may read {place}", path=place)
+
+
+def _unfinished(home: Home) -> Iterator[Finding]:
+    """Copies of the conversations that were never finished."""
+    for path in unfinished(home.database, home.backups):
+        yield Finding("temp_file", f"{path} is a copy of conversations that was cut off", path=path)
+
+
+def _is_copy(finding: Finding, home: Home) -> bool:
+    return finding.path is not None and finding.path.parent in {home.data_dir, home.backups}
 
 
 def _cached(home: Home) -> set[tuple[str, str]]:

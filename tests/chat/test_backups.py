@@ -1,5 +1,6 @@
 """Backups of the conversations: one a day, verified, seven kept; and the way back."""
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -8,7 +9,18 @@ import sys
 import pytest
 
 from localkv.chat import backups as module
-from localkv.chat.backups import KEPT, back_up_daily, in_use, list_backups, look, made_at, restore
+from localkv.chat.backups import (
+    KEPT,
+    alone,
+    back_up_daily,
+    clear_unfinished,
+    in_use,
+    list_backups,
+    look,
+    made_at,
+    restore,
+    unfinished,
+)
 from localkv.chat.migrations import MIGRATIONS
 from localkv.chat.store import ConversationStore
 from localkv.config import ModelSection, SamplingSection
@@ -250,3 +262,116 @@ def test_a_restore_that_is_cut_off_can_be_repeated(path, backups, monkeypatch):
         ConversationStore.open(path, backups)
     restore(path, look(backup, SCHEMA))
     assert texts_of(path, backups) == ["precious"]
+
+
+# ---- what a killed process leaves ----
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from localkv.chat import backups
+from localkv.files import Files
+
+what, path, folder, left = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+
+
+def counted(step):
+    def do(self, *arguments):
+        global left
+        done = step(self, *arguments)
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    return do
+
+
+for name in ("make_dir", "remove", "write_some", "write_temp", "sync", "rename", "sync_dir"):
+    setattr(Files, name, counted(getattr(Files, name)))
+version = int(sys.argv[5])
+if what == "restore":
+    backups.restore(path, backups.look(backups.list_backups(folder, path)[0], version))
+else:
+    backups.back_up_daily(path, folder, version, time.time() + 1e6)
+"""
+
+
+def killed_at(what, path, backups, step):
+    """Whether the process was killed after `step` steps on files; else it came to its end."""
+    arguments = [sys.executable, "-c", KILLED, what, str(path), str(backups), str(step), str(SCHEMA)]
+    done = subprocess.run(arguments, check=False, capture_output=True, text=True)
+    assert done.returncode in {0, -9}, done.stderr
+    return done.returncode == -9
+
+
+def parts(path):
+    return sorted(file for file in path.parent.rglob("*.part*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
+@pytest.mark.parametrize("what", ["restore", "back up"])
+def test_a_killed_process_leaves_no_copy_for_ever(path, backups, what):
+    """Killed after any step: what it left is found, cleared away at the next start or restore, and no text is lost."""
+    fill(path, backups, "precious")
+    backup = daily(path, backups, path.stat().st_mtime)
+    os.utime(backup, (1, 1))
+    left = 0
+    for step in range(20):
+        if not killed_at(what, path, backups, step):
+            break
+        assert unfinished(path, backups) == parts(path)
+        left += len(parts(path))
+        if not path.exists():  # cut off between the renames
+            restore(path, look(backup, SCHEMA))
+        store = ConversationStore.open(path, backups)
+        store.begin_daily_backup(lambda problem: pytest.fail(problem)).join()
+        store.close()
+        assert parts(path) == []
+        assert texts_of(path, backups) == ["precious"]
+    assert step > 3
+    assert left, "it was never killed while a copy was half made"
+
+
+def test_a_copy_in_the_making_is_nobodys_leftover(path, backups):
+    """What another process is writing is neither reported nor removed; when it is done or dead it is."""
+    fill(path, backups, "precious")
+    daily(path, backups, path.stat().st_mtime)
+    part = path.with_name(".conversations.db.part")
+    part.touch()
+    with alone(path):
+        assert unfinished(path, backups) == []
+        clear_unfinished(path, backups)
+        assert part.exists()
+    assert unfinished(path, backups) == [part]
+    clear_unfinished(path, backups)
+    assert not part.exists()
+
+
+def test_a_restore_waits_for_a_backup_and_says_so(path, backups, monkeypatch):
+    """A file is not replaced under the hands of who copies it: the person hears what to wait for."""
+    fill(path, backups, "precious")
+    backup = daily(path, backups, path.stat().st_mtime)
+    before = path.read_bytes()
+    monkeypatch.setattr(module, "LOCK_SECONDS", 0.0)
+    with alone(path), pytest.raises(ConversationError, match="wait for it"):
+        restore(path, look(backup, SCHEMA))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("step", ["write_some", "sync", "rename"])
+def test_a_restore_that_fails_leaves_no_copy(path, backups, monkeypatch, step):
+    """A full disk or a folder that refuses: the error is told, and nothing half made stays."""
+    fill(path, backups, "precious")
+    backup = daily(path, backups, path.stat().st_mtime)
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.Files, step, refuse)
+    with pytest.raises(NotWritable, match="No space left"):
+        restore(path, look(backup, SCHEMA))
+    monkeypatch.undo()
+    assert parts(path) == []
+    with contextlib.suppress(ConversationError):
+        assert texts_of(path, backups) == ["precious"]

@@ -264,6 +264,31 @@ def test_purge_does_not_follow_links(talks, capsys, tmp_path):
     assert not (talks.cache_dir / "link").exists()
 
 
+@pytest.mark.parametrize("command", ["verify", "gc"])
+def test_a_half_made_copy_is_reported_and_removed(talks, capsys, command):
+    """What a killed restore or backup left is a finding of verify and a file for gc; both remove it when asked to."""
+    talks.backups.mkdir(mode=0o700)
+    copies = [
+        talks.data_dir / ".conversations.db.part",
+        talks.backups / "conversations-20260101T000000.000000Z-schema1.db.part",
+    ]
+    for copy in copies:
+        copy.touch(0o600)
+        copy.write_bytes(b"x" * 100)
+    if command == "verify":
+        code, report, _ = run(capsys, "verify", "--json")
+        assert (code, [each["kind"] for each in report["problems"]]) == (1, ["temp_file", "temp_file"])
+        assert all(str(copy) in each["what"] for copy, each in zip(copies, report["problems"], strict=True))
+        code, report, _ = run(capsys, "verify", "--fix", "--json")
+        assert (code, [each["fixed"] for each in report["problems"]]) == (0, [True, True])
+    else:
+        report = run(capsys, "gc", "--dry-run", "--json")[1]
+        assert (report["files"], report["bytes"], [copy.exists() for copy in copies]) == (2, 200, [True, True])
+        assert run(capsys, "gc", "--json")[1]["files"] == 2
+        assert run(capsys, "gc", "--json")[1]["files"] == 0
+    assert [copy.exists() for copy in copies] == [False, False]
+
+
 def test_heads_that_are_not_cached_are_no_problem(talks, capsys):
     """A state that made room for others costs time: it is counted, not complained of."""
     with contextlib.closing(ConversationStore.open(talks.database, talks.backups)) as store:
