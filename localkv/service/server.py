@@ -27,6 +27,7 @@ from localkv.service.protocol import (
     Hello,
     Leave,
     Look,
+    Prepare,
     Progress,
     Submit,
     Typing,
@@ -60,8 +61,11 @@ class EngineServer:
         unload_seconds: float = 0.0,
         outbox_bytes: int = MAX_OUTBOX_BYTES,
         housekeeping: Callable[[], None] | None = None,
+        foresee: Callable[[str], object] | None = None,
     ) -> None:
+        """`foresee` is told the model of each request that comes before the runtime is there; it must return at once."""
         self._door = door
+        self._foresee = foresee
         self._key = key
         self._epoch = epoch
         self._pid = pid
@@ -163,6 +167,8 @@ class EngineServer:
                 ahead = self._mailbox.ahead()
                 if ahead and isinstance(request, Submit):
                     face.send(Progress(request=request.request, epoch=self._epoch, phase="queued", done=0, total=ahead))
+                if self._foresee is not None and isinstance(request, Prepare | Submit) and not self._work.has_runtime:
+                    self._foresee(request.model.name)
                 self._mailbox.post(Job(face, request))
 
     def _cancel(self, face: Face, request: Cancel) -> None:

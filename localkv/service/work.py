@@ -164,6 +164,11 @@ class Work:
         self._mailbox.drop(None)
         self._mailbox.post(Job(None, Leave(request=0)))
 
+    @property
+    def has_runtime(self) -> bool:
+        """False while everything heavy is still being imported."""
+        return self._runtime is not None
+
     def snapshot(self, heads: Sequence[Head] = ()) -> Snapshot | None:
         """What the panel shows; None before there is a runtime. Any thread."""
         runtime = self._runtime

@@ -24,6 +24,7 @@ from localkv.config import Config
 from localkv.errors import EngineUnavailable, LocalKVError
 from localkv.events import EventLog
 from localkv.files import TEMP_SUFFIX, Files
+from localkv.models.readahead import begin_read_ahead
 from localkv.paths import Home
 from localkv.service.launch import EXIT_ALREADY_RUNNING, EXIT_OK, EXIT_REFUSED, read_launch
 from localkv.service.log import turn_over
@@ -120,6 +121,7 @@ def _serve(home: Home, config: Config, factory: RuntimeFactory) -> int:
             linger_seconds=config.engine.linger_seconds,
             unload_seconds=config.engine.unload_after_minutes * 60,
             housekeeping=functools.partial(turn_over, home.engine_log),
+            foresee=functools.partial(begin_read_ahead, home.models_dir),
         )
         _stop_on_signals(server)
         events.emit("engine.start", epoch=epoch, pid=os.getpid())

@@ -27,12 +27,19 @@ def home(tmp_path):
 class LocalEngine:
     """The engine's server in a thread of this process, over the real socket."""
 
-    def __init__(self, home, runtime, **options):
+    def __init__(self, home, runtime, imported=None, **options):
+        """`imported`: an event that the engine waits for as it would for torch."""
         self.home = home
         self.runtime = runtime
         self.key = make_key(home.engine_key)
         self.door = Door(home.socket)
-        self.server = EngineServer(self.door, self.key, lambda: runtime, epoch=runtime.epoch, pid=os.getpid(), **options)
+
+        def make_runtime():
+            if imported is not None:
+                imported.wait(30)
+            return runtime
+
+        self.server = EngineServer(self.door, self.key, make_runtime, epoch=runtime.epoch, pid=os.getpid(), **options)
         self.exit_code = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()

@@ -126,6 +126,22 @@ def test_a_model_is_loaded_and_examined_on_request(start, peer):
     assert face.until(2, Report).sections == {"machine": {"cores": 2}}
 
 
+def test_the_first_request_foretells_its_model_before_anything_heavy_begins(start, peer):
+    """Weights are on their way while the engine still imports; once there is a runtime, it alone reads them."""
+    foreseen, imported = [], threading.Event()
+
+    def foresee(model):
+        foreseen.append((model, imported.is_set()))
+        imported.set()
+
+    face = peer(start(imported=imported, foresee=foresee))
+    face.say(Prepare(request=1, model=ModelSection(name="m")))
+    face.until(1, Ready)
+    face.say(Prepare(request=2, model=ModelSection(name="n")))
+    face.until(2, Ready)
+    assert foreseen == [("m", False)]
+
+
 def test_a_question_asked_while_the_model_loads_is_queued_and_sees_the_loading(start, peer, monkeypatch):
     """Nobody has to wait for the engine before typing, and the wait is explained while it lasts."""
     engine = start()

@@ -17,6 +17,7 @@ import msgspec
 from localkv.commands.bench import Say, bed, bed_home
 from localkv.errors import EngineDied
 from localkv.kv.record import Head
+from localkv.models.readahead import begin_read_ahead
 from localkv.models.reference import locate
 from localkv.paths import Home
 
@@ -89,12 +90,13 @@ def _child_without_cache(home: Home) -> dict[str, float]:
 def run_child(task: Task) -> dict[str, float]:
     """One start, in this process: everything from nothing to the first token."""
     began = time.time()
+    base = Path(task.base)
+    home = Home(base / "config", base / "data", base / "cache", Path(task.models))
+    begin_read_ahead(home.models_dir, bed.MODEL.name)  # as the engine process does
     import torch  # noqa: F401
     import transformers  # noqa: F401
 
     imported = time.time()
-    base = Path(task.base)
-    home = Home(base / "config", base / "data", base / "cache", Path(task.models))
     lines = [bed.random_ids(TOKENS, 1), bed.random_ids(QUESTION_TOKENS, 2)]
     with bed.open_runtime(home) as runtime:
         opened = time.time()
