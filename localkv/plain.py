@@ -24,12 +24,13 @@ from localkv.commands.sampling import LIMITS, changed_setting, show_setting
 from localkv.commands.say import Output, follow
 from localkv.commands.sentences import cache_lines, progress_line, speed_line
 from localkv.commands.setup import Setup
-from localkv.commands.stats import sections
+from localkv.commands.stats import ANSWER_SECONDS, sections
 from localkv.commands.talk import changed_model, open_talk
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConfigError, LocalKVError
+from localkv.service.answers import answer_to
 from localkv.service.caretaker import forget_through, logs_only_in, unload_through
-from localkv.service.protocol import Failed, Look, Prepare, Progress, Ready, Snapshot
+from localkv.service.protocol import Look, Prepare, Ready, Snapshot
 from localkv.service.turn_events import Finished
 from localkv.service.turns import Turn
 from localkv.units import format_age
@@ -37,7 +38,6 @@ from localkv.units import format_age
 __all__ = ["CONTINUED", "PROMPT", "Console", "Draft", "PlainChat", "begin", "run"]
 
 HITS = 10
-_LOOK_SECONDS = 10.0
 
 
 class _QuitError(Exception):
@@ -138,16 +138,9 @@ class PlainChat(OpenChat):
         try:
             client.connect()
             request = Prepare(request=client.next_request(), model=self._model)
-            client.send(request)
-            for reply in client.replies(request.request):
-                match reply:
-                    case Progress():
-                        bar.say(progress_line(reply))
-                    case Ready():
-                        bar.end()
-                        self.console.note(f"[localkv] {reply.title} on {reply.device}", *reply.notes)
-                    case Failed():
-                        self.console.note(reply.message)
+            ready = answer_to(client, request, Ready, progress=lambda reply: bar.say(progress_line(reply)))
+            bar.end()
+            self.console.note(f"[localkv] {ready.title} on {ready.device}", *ready.notes)
         except KeyboardInterrupt:
             self.console.note("[localkv] not waiting for the model; the first question does")
         except LocalKVError as error:
@@ -292,13 +285,8 @@ class PlainChat(OpenChat):
         """Show what the engine holds and has saved."""
         client = self.talk.client
         client.connect()
-        look = Look(request=client.next_request())
-        client.send(look)
-        for reply in client.replies(look.request, _LOOK_SECONDS):
-            if isinstance(reply, Snapshot):
-                print_sections(sections(reply), self.console.out)
-            elif isinstance(reply, Failed):
-                self.console.note(reply.message)
+        snapshot = answer_to(client, Look(request=client.next_request()), Snapshot, ANSWER_SECONDS)
+        print_sections(sections(snapshot), self.console.out)
 
     def unload(self) -> None:
         """Have the engine let go of the model."""

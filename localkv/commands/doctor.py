@@ -4,24 +4,20 @@ The machine's part is found without torch and comes first; the engine's part is 
 that fails, the failure is a line of the report. Thread: main.
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from localkv.commands import machine
-from localkv.commands.output import ProgressLine, print_json, print_sections
-from localkv.commands.sentences import progress_line
+from localkv.commands import asking, machine
+from localkv.commands.output import print_json, print_sections
 from localkv.commands.setup import Setup
 from localkv.config import Config, ModelSection
-from localkv.errors import ConfigError, EngineError, LocalKVError, PathError
+from localkv.errors import ConfigError, LocalKVError, PathError
 from localkv.models.reference import absolute_name
-from localkv.service.client import EngineClient
-from localkv.service.protocol import Examine, Failed, Progress, Report
+from localkv.service.protocol import Examine, Report
 
 Sections = dict[str, Mapping[str, Any]]
 ENGINE_SECONDS = 600.0
 """The first load of a large model from a slow disk takes minutes; each sign of life starts this anew."""
-_LEAVE_SECONDS = 15.0
 
 AskEngine = Callable[[Setup, Config, ModelSection], Sections]
 
@@ -55,26 +51,8 @@ def machine_sections(setup: Setup, config: Config) -> Sections:
 
 def ask_engine(setup: Setup, config: Config, model: ModelSection) -> Sections:
     """The engine's own report about `model`. Raises LocalKVError if it cannot start, load the model, or answer."""
-    client = EngineClient(setup.home, config)
-    client.connect()
-    bar = ProgressLine(sys.stderr)
-    try:
-        request = Examine(request=client.next_request(), model=model)
-        client.send(request)
-        for reply in client.replies(request.request, ENGINE_SECONDS):
-            match reply:
-                case Progress():
-                    bar.say(progress_line(reply))
-                case Report():
-                    return dict(reply.sections)
-                case Failed():
-                    raise EngineError(reply.message)
-                case _:
-                    continue
-        raise EngineError("the engine gave no report; see localkv logs --engine")
-    finally:
-        bar.end()
-        client.leave(_LEAVE_SECONDS)
+    report = asking.ask_engine(setup, config, lambda n: Examine(request=n, model=model), Report, ENGINE_SECONDS)
+    return dict(report.sections)
 
 
 def _config(setup: Setup, problems: list[str]) -> Config:

@@ -3,25 +3,21 @@
 The engine measures its rates and says what the model keeps per token; the rest is arithmetic, done here. Thread: main.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from localkv.commands.output import ProgressLine, print_json, print_lines, print_table
-from localkv.commands.sentences import progress_line
+from localkv.commands import asking
+from localkv.commands.output import print_json, print_lines, print_table
 from localkv.commands.setup import Setup
 from localkv.config import Config, ModelSection
-from localkv.errors import EngineError
 from localkv.models.reference import absolute_name
-from localkv.service.client import EngineClient
-from localkv.service.protocol import Estimate, Estimated, Failed, Progress
+from localkv.service.protocol import Estimate, Estimated
 from localkv.units import format_bytes, format_count, format_seconds
 
 LENGTHS = tuple(1024 * k for k in (4, 8, 16, 32, 64, 128))
 ENGINE_SECONDS = 900.0
 """Loading and measuring a large model on a slow machine takes minutes; each sign of life starts this anew."""
-_LEAVE_SECONDS = 15.0
 
 AskEngine = Callable[[Setup, Config, ModelSection], Estimated]
 
@@ -66,26 +62,7 @@ def config_quant(section: ModelSection, quant: str) -> ModelSection:
 
 def ask_engine(setup: Setup, config: Config, model: ModelSection) -> Estimated:
     """The engine's estimate for `model`. Raises LocalKVError if it cannot start, load the model, or answer."""
-    client = EngineClient(setup.home, config)
-    client.connect()
-    bar = ProgressLine(sys.stderr)
-    try:
-        request = Estimate(request=client.next_request(), model=model)
-        client.send(request)
-        for reply in client.replies(request.request, ENGINE_SECONDS):
-            match reply:
-                case Progress():
-                    bar.say(progress_line(reply))
-                case Estimated():
-                    return reply
-                case Failed():
-                    raise EngineError(reply.message)
-                case _:
-                    continue
-        raise EngineError("the engine gave no estimate; see localkv logs --engine")
-    finally:
-        bar.end()
-        client.leave(_LEAVE_SECONDS)
+    return asking.ask_engine(setup, config, lambda n: Estimate(request=n, model=model), Estimated, ENGINE_SECONDS)
 
 
 def cost_of(found: Estimated, tokens: int) -> Cost:

@@ -1,27 +1,20 @@
 """`localkv stats`: what a running engine holds and has saved. Never starts one."""
 
-from typing import NoReturn
-
 import msgspec
 
 from localkv.commands.output import print_json, print_lines, print_sections
 from localkv.commands.setup import Setup
-from localkv.errors import EngineUnavailable
-from localkv.service.client import EngineClient
-from localkv.service.protocol import Failed, Look, Preloads, Restores, Snapshot, Spread, TierUse
+from localkv.service.answers import answer_to, running_engine
+from localkv.service.protocol import Look, Preloads, Restores, Snapshot, Spread, TierUse
 from localkv.units import format_bytes, format_count, format_seconds
 
-_ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 
 Section = dict[str, str | int | float | bool | None]
 
 
-class _NoEngineError(Exception):
-    """Raised in place of starting an engine."""
-
-
 def run(setup: Setup, *, as_json: bool) -> None:
-    """Print the engine's state; that none runs is an answer, too. Raises EngineUnavailable if one runs and does not answer."""
+    """Print the engine's state; that none runs is an answer, too. Raises EngineError if one runs and does not answer."""
     snapshot = look(setup)
     if as_json:
         print_json({"engine": None if snapshot is None else _document(snapshot)})
@@ -34,22 +27,10 @@ def run(setup: Setup, *, as_json: bool) -> None:
 
 def look(setup: Setup) -> Snapshot | None:
     """The running engine's state; None if none runs."""
-    client = EngineClient(setup.home, setup.load(), spawn=_refuse)
-    try:
-        client.connect()
-    except _NoEngineError:
-        return None
-    try:
-        request = Look(request=client.next_request())
-        client.send(request)
-        for reply in client.replies(request.request, _ANSWER_SECONDS):
-            if isinstance(reply, Snapshot):
-                return reply
-            if isinstance(reply, Failed):
-                raise EngineUnavailable(reply.message)
-        return None
-    finally:
-        client.close()
+    with running_engine(setup.home, setup.load()) as client:
+        if client is None:
+            return None
+        return answer_to(client, Look(request=client.next_request()), Snapshot, ANSWER_SECONDS)
 
 
 def sections(snapshot: Snapshot) -> dict[str, Section]:
@@ -147,7 +128,3 @@ def _document(snapshot: Snapshot) -> dict[str, object]:
     for key in ("request", "type"):
         document.pop(key, None)
     return document
-
-
-def _refuse() -> NoReturn:
-    raise _NoEngineError

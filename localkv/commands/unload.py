@@ -1,22 +1,17 @@
 """`localkv unload`: a running engine saves its conversations' state and lets go of its model. Never starts one."""
 
-from typing import NoReturn
-
 from localkv.commands.output import print_json, print_lines
 from localkv.commands.setup import Setup
+from localkv.service.answers import running_engine
 from localkv.service.caretaker import unload_through
-from localkv.service.client import EngineClient
 from localkv.service.protocol import Unloaded
 from localkv.units import format_bytes, format_count
 
 
-class _NoEngineError(Exception):
-    """Raised in place of starting an engine."""
-
-
 def run(setup: Setup, *, as_json: bool) -> None:
     """Have the model let go of, and print what was given back. Raises EngineError."""
-    unloaded = _unload(setup)
+    with running_engine(setup.home, setup.load()) as client:
+        unloaded = None if client is None else unload_through(client)
     if as_json:
         print_json({"unloaded": None if unloaded is None else document(unloaded)})
     else:
@@ -41,17 +36,3 @@ def document(unloaded: Unloaded) -> dict[str, str | int]:
         "n_bytes": unloaded.n_bytes,
         "problem": unloaded.problem,
     }
-
-
-def _unload(setup: Setup) -> Unloaded | None:
-    client = EngineClient(setup.home, setup.load(), spawn=_refuse)
-    try:
-        return unload_through(client)
-    except _NoEngineError:
-        return None
-    finally:
-        client.close()
-
-
-def _refuse() -> NoReturn:
-    raise _NoEngineError

@@ -5,46 +5,24 @@ Torch-free. The lock of the store decides: whoever holds it is the only writer. 
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import NoReturn, Protocol
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from localkv.chat.logs import shared_tokens
 from localkv.chat.store import ConversationStore
 from localkv.config import Config
-from localkv.errors import EngineError, EngineUnavailable, PathError
+from localkv.errors import EngineUnavailable, PathError
 from localkv.events import EventLog
 from localkv.paths import Home
-from localkv.service.client import EngineClient
-from localkv.service.protocol import (
-    MAX_FRAME_BYTES,
-    AnyReply,
-    AnyRequest,
-    Failed,
-    Forget,
-    Forgotten,
-    TokenLog,
-    Unload,
-    Unloaded,
-)
+from localkv.service.answers import Asking, answer_to, running_engine
+from localkv.service.protocol import MAX_FRAME_BYTES, Forget, Forgotten, TokenLog, Unload, Unloaded
 from localkv.tiers.upkeep import Freed, forget_on_disk
 
 ANSWER_SECONDS = 600.0
 """The engine forgets between two turns, so an answer that is being written is waited for."""
 
 _FRAME_SHARE = MAX_FRAME_BYTES // 4
-
-
-class Asking(Protocol):
-    """What forgetting needs of a client."""
-
-    def connect(self) -> None: ...
-
-    def next_request(self) -> int: ...
-
-    def send(self, request: AnyRequest) -> None: ...
-
-    def replies(self, request_id: int, timeout: float | None = None) -> Iterator[AnyReply]: ...
 
 
 @contextlib.contextmanager
@@ -85,7 +63,7 @@ def forget(home: Home, config: Config, logs: Sequence[TokenLog], names: Sequence
             if nobody:
                 freed += forget_on_disk(home.store, EventLog(home.event_log), request)
                 continue
-        freed += _ask(home, config, request)
+        freed += _forget_running(home, config, request)
     return freed
 
 
@@ -105,48 +83,26 @@ def forget_through(client: Asking, logs: Sequence[TokenLog]) -> Freed:
     client.connect()
     freed = Freed()
     for request in _portions(logs, ()):
-        freed += _send(client, request)
+        freed += _forget_part(client, request)
     return freed
 
 
 def unload_through(client: Asking) -> Unloaded:
     """Have the engine of `client` let go of its model, after what is under way. Raises EngineError."""
     client.connect()
-    number = client.next_request()
-    client.send(Unload(request=number))
-    for reply in client.replies(number):
-        match reply:
-            case Unloaded():
-                return reply
-            case Failed():
-                raise EngineError(f"the model could not be unloaded: {reply.message}")
-            case _:
-                continue
-    raise EngineError("the engine has not said that the model is unloaded; see localkv logs --engine")
+    return answer_to(client, Unload(request=client.next_request()), Unloaded, refused="the model could not be unloaded: ")
 
 
-def _ask(home: Home, config: Config, request: Forget) -> Freed:
-    client = EngineClient(home, config, spawn=_refuse)
-    client.connect()
-    try:
-        return _send(client, request)
-    finally:
-        client.close()
+def _forget_running(home: Home, config: Config, request: Forget) -> Freed:
+    """Have the engine that runs remove records; none is started."""
+    with running_engine(home, config) as client:
+        if client is None:
+            raise EngineUnavailable("the engine ended just now; run the command again")
+        return _forget_part(client, request)
 
 
-def _send(client: Asking, request: Forget) -> Freed:
-    number = client.next_request()
-    client.send(Forget(request=number, logs=request.logs, names=request.names))
-    for reply in client.replies(number, ANSWER_SECONDS):
-        match reply:
-            case Forgotten():
-                return Freed(reply.records, reply.n_bytes)
-            case Failed():
-                raise EngineError(f"the engine could not remove the cached state: {reply.message}")
-            case _:
-                continue
-    raise EngineUnavailable("the engine did not say whether it removed the cached state; run: localkv gc")
-
-
-def _refuse() -> NoReturn:
-    raise EngineUnavailable("the engine ended just now; run the command again")
+def _forget_part(client: Asking, portion: Forget) -> Freed:
+    request = msgspec.structs.replace(portion, request=client.next_request())
+    refused = "the engine could not remove the cached state: "
+    forgotten = answer_to(client, request, Forgotten, ANSWER_SECONDS, refused=refused)
+    return Freed(forgotten.records, forgotten.n_bytes)

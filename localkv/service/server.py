@@ -1,8 +1,8 @@
 """The engine's front: lets faces in, reads what they ask, and keeps all but the work off the work thread.
 
 Torch-free. Threads: one accepts, one per face reads (here) and one writes (faces), one works (work), one shows snapshots
-(pulse). Cancel and Look are answered on the reader thread, at once. A frame that is not understood ends that connection
-and nothing else.
+(pulse). Cancel and Look are answered on the reader thread, at once, and hints are passed on there. A frame that is not
+understood ends that connection and nothing else.
 """
 
 import logging

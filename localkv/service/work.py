@@ -1,8 +1,8 @@
 """The work thread: takes one request after the other to the runtime, and lets it do background work between them.
 
 Imports no torch itself: the runtime comes from a factory that is called on this thread, after the door is open. Only this
-thread calls the runtime, except for `snapshot`. Any other exception than localkv's own is logged with its traceback and
-becomes one sentence for the face; only those that leave the process unusable end the engine.
+thread calls the runtime, except for `snapshot` and `hint`, which any thread may. Any other exception than localkv's own is logged
+with its traceback and becomes one sentence for the face; only those that leave the process unusable end the engine.
 """
 
 import functools
@@ -23,6 +23,7 @@ from localkv.service.launch import EXIT_FATAL, EXIT_OK
 from localkv.service.mailbox import Job, Mailbox
 from localkv.service.protocol import (
     AnyReply,
+    AnyRequest,
     Estimate,
     Estimated,
     Examine,
@@ -242,7 +243,8 @@ class Work:
             case Prepare() | Submit() | Examine() | Estimate() if job.face is not None:
                 return self._answer(job, job.face, job.request)
             case Forget() if job.face is not None:
-                return self._forget(job.face, job.request)
+                forget = job.request
+                return self._reply(job.face, forget, "forgetting", lambda: self._runtime_now().forget(forget))
             case Unload() if job.face is not None:
                 return self._unload(job.face, job.request)
             case _:
@@ -256,7 +258,7 @@ class Work:
         self.pulse.stop()
         self._unload_at = time.monotonic() + self._unload_seconds if self._unload_seconds else None
         if trouble is not None and not (job.cancelled.is_set() and not job.begun):
-            face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
+            self._refuse(face, request, trouble)
         return trouble
 
     def _serve(self, job: Job, face: Face, request: Prepare | Submit | Examine | Estimate) -> None:
@@ -275,24 +277,25 @@ class Work:
                 estimated = runtime.estimate(lambda what: self._show_loading(job, "loading", 0, 0, what, 0.0))
                 face.send(msgspec.structs.replace(estimated, request=request.request, epoch=self._epoch))
 
-    def _forget(self, face: Face, request: Forget) -> Trouble | None:
-        results: list[Forgotten] = []
-        trouble = self._attempt("forgetting", lambda: results.append(self._runtime_now().forget(request)))
-        if trouble is None:
-            face.send(msgspec.structs.replace(results[0], request=request.request, epoch=self._epoch))
-        else:
-            face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
-        return trouble
-
     def _unload(self, face: Face, request: Unload) -> Trouble | None:
-        results: list[Unloaded] = []
-        trouble = self._attempt("unloading", lambda: results.append(self._runtime_now().unload()))
+        trouble = self._reply(face, request, "unloading", lambda: self._runtime_now().unload())
         if trouble is None:
             self._unload_at = None
-            face.send(msgspec.structs.replace(results[0], request=request.request, epoch=self._epoch))
-        else:
-            face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
         return trouble
+
+    def _reply(self, face: Face, request: AnyRequest, what: str, step: Callable[[], AnyReply]) -> Trouble | None:
+        """Send `face` what `step` gives, or why it gave nothing."""
+
+        def send() -> None:
+            face.send(msgspec.structs.replace(step(), request=request.request, epoch=self._epoch))
+
+        trouble = self._attempt(what, send)
+        if trouble is not None:
+            self._refuse(face, request, trouble)
+        return trouble
+
+    def _refuse(self, face: Face, request: AnyRequest, trouble: Trouble) -> None:
+        face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
 
     def _show_loading(self, job: Job, phase: Phase, done: int, total: int, detail: str, per_second: float) -> None:
         """Progress for the request that loads, and for the questions that wait for the same model."""
