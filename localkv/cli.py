@@ -16,7 +16,15 @@ from localkv import __version__
 from localkv.commands.ends import ended_by_signals, settle_stdout
 from localkv.commands.groups import Json, config_app, models_app
 from localkv.commands.setup import Setup, find_setup
-from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableFile, UnusableName
+from localkv.errors import (
+    ConfigError,
+    ConversationExists,
+    ConversationsLost,
+    LocalKVError,
+    UnknownConversation,
+    UnusableFile,
+    UnusableName,
+)
 
 ASKED_WRONGLY = (ConfigError, UnknownConversation, ConversationExists, UnusableName, UnusableFile)
 FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -58,31 +66,23 @@ def chat(
 ) -> None:
     """Open the chat."""
     setup = _setup(context)
-    if plain or not is_terminal() or os.environ.get("TERM") == "dumb":
-        from localkv import plain as face
+    lines = plain or not is_terminal() or os.environ.get("TERM") == "dumb"
 
-        raise typer.Exit(face.run(setup, model=model, session=session, private=private))
-    from localkv.tui.typeahead import kept_keys
+    def show() -> int:
+        if lines:
+            from localkv import plain as face
 
-    with kept_keys() as typed:
-        from localkv.models.reference import absolute_name
-        from localkv.tui.early import first_frame
+            return face.run(setup, model=model, session=session, private=private)
+        return _screen(setup, model=model, session=session, theme=theme, private=private)
 
-        config, name = setup.load(), None if model is None else absolute_name(model)
-        resume = not (session or private or model)
-        with first_frame(setup.home, config, theme=theme, session=session, resume=resume):
-            from localkv.tui.app import run as show
+    try:
+        code = show()
+    except ConversationsLost as lost:
+        from localkv.commands.restore import brought_back
 
-            code = show(
-                setup.home,
-                config,
-                model=name,
-                session=session,
-                theme=theme,
-                private=private,
-                typed=typed,
-                file=setup.config_file,
-            )
+        if not brought_back(setup.home, lost):
+            raise
+        code = show()
     raise typer.Exit(code)
 
 
@@ -334,6 +334,31 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         os.umask(umask)
         settle_stdout()
+
+
+def _screen(setup: Setup, *, model: str | None, session: str | None, theme: str | None, private: bool) -> int:
+    """The chat on the whole screen. Keys that are typed meanwhile are kept."""
+    from localkv.tui.typeahead import kept_keys
+
+    with kept_keys() as typed:
+        from localkv.models.reference import absolute_name
+        from localkv.tui.early import first_frame
+
+        config, name = setup.load(), None if model is None else absolute_name(model)
+        resume = not (session or private or model)
+        with first_frame(setup.home, config, theme=theme, session=session, resume=resume):
+            from localkv.tui.app import run as show
+
+            return show(
+                setup.home,
+                config,
+                model=name,
+                session=session,
+                theme=theme,
+                private=private,
+                typed=typed,
+                file=setup.config_file,
+            )
 
 
 def is_terminal() -> bool:

@@ -13,6 +13,7 @@
     │   ├── ConversationExists
     │   ├── UnusableName
     │   ├── SchemaTooNew
+    │   ├── ConversationsLost  the database is missing or damaged, and has backups
     │   └── NotWritable        the database refuses writes; the answer is shown as UNSAVED
     ├── ModelError             a model that cannot be found, fetched or loaded
     │   ├── ModelMissing
@@ -98,6 +99,14 @@ class UnusableName(ConversationError):
 
 class SchemaTooNew(ConversationError):
     """The database was written by a newer localkv."""
+
+
+class ConversationsLost(ConversationError):
+    """The database is missing or damaged, and there are backups to go back to."""
+
+    def __init__(self, what: str, way_back: str) -> None:
+        super().__init__(f"{what}; {way_back}")
+        self.what = what
 
 
 class NotWritable(ConversationError):

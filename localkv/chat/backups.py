@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from localkv.errors import ConversationError, NotWritable
+from localkv.errors import ConversationError, ConversationsLost, NotWritable
 from localkv.files import TEMP_SUFFIX, Files
 
 KEPT = 7
@@ -86,13 +86,9 @@ def back_up_daily(database: Path, backups: Path, version: int, now: float) -> Pa
 
     Raises NotWritable; older backups stay then.
     """
-    known = list_backups(backups, database)
-    if any(abs(now - made_at(path)) < DAY_SECONDS for path in known):
-        return None
-    changed = max((path.stat().st_mtime for path in _files_of(database)), default=0.0)
-    if known and changed <= max(path.stat().st_mtime for path in known):
-        return None
     try:
+        if not _is_due(database, backups, now):
+            return None
         with _locked(database, 0.0):
             return back_up(database, backups, version) if _has_conversations(database) else None
     except Timeout:
@@ -101,6 +97,14 @@ def back_up_daily(database: Path, backups: Path, version: int, now: float) -> Pa
         raise NotWritable(
             f"{database} cannot be backed up ({error}); to go back to a backup, run: {RESTORE} --list"
         ) from error
+
+
+def _is_due(database: Path, backups: Path, now: float) -> bool:
+    known = list_backups(backups, database)
+    if any(abs(now - made_at(path)) < DAY_SECONDS for path in known):
+        return False
+    changed = max((path.stat().st_mtime for path in _files_of(database)), default=0.0)
+    return not known or changed > max(path.stat().st_mtime for path in known)
 
 
 def begin_daily_backup(database: Path, backups: Path, version: int, tell: Callable[[str], None]) -> threading.Thread:
@@ -149,10 +153,11 @@ def look(path: Path, known_schema: int) -> Backup:
     return Backup(path, made_at(path) if path.exists() else 0.0, n_bytes, *numbers, problem)
 
 
-def restore(database: Path, chosen: Backup) -> list[Path]:
+def restore(database: Path, chosen: Backup, files: Files | None = None) -> list[Path]:
     """Put the copy `chosen` in the place of `database`, durably; returns where the former files are kept.
 
-    Raises ConversationError for a copy that cannot be used or a database that is in use, NotWritable.
+    Each name is durable before the next changes: after a power cut the former file never stands without its log, nor the copy beside
+    a log that is not its own, which SQLite would replay into it. Raises ConversationError for a copy that cannot be used or a database that is in use, NotWritable.
     """
     if chosen.problem:
         raise ConversationError(f"{chosen.path} cannot be restored: {chosen.problem}; choose another one: {RESTORE} --list")
@@ -160,7 +165,7 @@ def restore(database: Path, chosen: Backup) -> list[Path]:
         raise ConversationError(f"another localkv has {database} open; quit every localkv, then run this again")
     try:
         with alone(database):
-            return _replace(database, chosen.path)
+            return _replace(database, chosen.path, files or Files())
     except OSError as error:
         raise NotWritable(
             f"{chosen.path} cannot be put in the place of {database}: {error.strerror}; mend that and run this again"
@@ -225,32 +230,35 @@ def in_use(database: Path) -> bool:
     return False
 
 
-def refuse_to_begin_anew(database: Path, backups: Path) -> None:
-    """Return unless `database` is missing or empty where conversations have been; else raise ConversationError."""
-    if database.exists() and database.stat().st_size:
+def refuse_to_begin_anew(database: Path, backups: Path, *, blank: bool = False) -> None:
+    """Return unless `database` is missing or empty where conversations have been.
+
+    `blank`: it was opened, and nothing is in it. Raises ConversationsLost, or ConversationError where there is no backup.
+    """
+    if not blank and database.exists() and database.stat().st_size:
         return
     known = list_backups(backups, database)
     log = Path(f"{database}-wal")
-    if not known and not (log.exists() and log.stat().st_size):
+    if not known and (blank or not (log.exists() and log.stat().st_size)):
         return
     what = "is empty" if database.exists() else "is missing"
     if not known:
         raise ConversationError(f"{database} {what}, but {log} is still there; put the database back, or move that file away")
-    raise ConversationError(
-        f"{database} {what}, and there are {len(known)} backups of it. To go back to the newest ({known[0].name}), "
-        f"run: {RESTORE}\nTo begin without your conversations, move the folder {backups} away"
-    )
+    other = f"To begin without your conversations, move the folder {backups} away"
+    raise ConversationsLost(f"{database} {what}", f"{_way_back(known)}\n{other}")
 
 
-def way_back(database: Path, backups: Path) -> str:
-    """What to do about a damaged database."""
+def damaged(database: Path, backups: Path, error: Exception) -> ConversationError:
+    """What is said of a damaged database: with what is wrong, and the way back if there is one."""
     known = list_backups(backups, database)
+    what = f"{database} is damaged ({error})"
     if not known:
-        return f"there is no backup in {backups}; move it away to start anew"
-    return (
-        f"to go back to the newest of {len(known)} backups ({known[0].name}), run: {RESTORE}\n"
-        "The damaged file is kept; `--list` shows all backups"
-    )
+        return ConversationError(f"{what}; there is no backup in {backups}; move it away to start anew")
+    return ConversationsLost(what, f"{_way_back(known)}\nThe damaged file is kept; `--list` shows all backups")
+
+
+def _way_back(known: Sequence[Path]) -> str:
+    return f"to go back to the newest of {len(known)} backups ({known[0].name}), run: {RESTORE}"
 
 
 def _files_of(database: Path) -> list[Path]:
@@ -266,8 +274,8 @@ def _locked(database: Path, seconds: float) -> FileLock:
     return FileLock(database.with_name("backup.lock"), timeout=seconds, mode=0o600)
 
 
-def _replace(database: Path, source: Path) -> list[Path]:
-    files, temp = Files(), _half_restored(database)
+def _replace(database: Path, source: Path, files: Files) -> list[Path]:
+    temp = _half_restored(database)
     stamp = datetime.now(UTC).strftime(_STAMP)
     kept = []
     try:
@@ -278,6 +286,7 @@ def _replace(database: Path, source: Path) -> list[Path]:
             part = path.name.removeprefix(database.name)
             target = database.with_name(f"{database.name}.{stamp}.before-restore{part}")
             files.rename(path, target)
+            files.sync_dir(database.parent)
             kept.append(target)
         files.rename(temp, database)
     except OSError:

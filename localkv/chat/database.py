@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from localkv.chat.backups import refuse_to_begin_anew, way_back
+from localkv.chat.backups import damaged, refuse_to_begin_anew
 from localkv.chat.migrations import MIGRATIONS, Migration, Progress, migrate, schema_version, silent
 from localkv.errors import ConversationError, NotWritable
 from localkv.paths import PRIVATE_FILE
@@ -54,15 +54,16 @@ class Database:
     ) -> "Database":
         """The database at `path`, made (0600) if missing, its schema brought up to date.
 
-        Raises SchemaTooNew before anything is written, NotWritable, and ConversationError for a file that is damaged, or that
-        is missing although it has backups.
+        Raises SchemaTooNew before anything is written, NotWritable, and ConversationsLost for a file that is damaged, or that
+        is missing or blank although it has backups.
         """
         refuse_to_begin_anew(path, backups)
         _make_private(path)
         with translated(path, backups), ExitStack() as undo:
             connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
             undo.callback(connection.close)
-            schema_version(connection, path, migrations)
+            if not schema_version(connection, path, migrations):
+                refuse_to_begin_anew(path, backups, blank=True)
             _make_durable(connection, busy_seconds)
             migrate(connection, path, backups, migrations, progress)
             connection.execute("PRAGMA foreign_keys = ON")
@@ -116,7 +117,7 @@ def _explained(error: sqlite3.Error, path: Path, backups: Path) -> ConversationE
         return NotWritable(f"the conversations in {path} cannot be written ({error}); {_REFUSALS[code]}")
     if code not in _DAMAGE:
         return ConversationError(f"the database {path} refused ({error}); backups are in {backups}")
-    return ConversationError(f"{path} is damaged ({error}); {way_back(path, backups)}")
+    return damaged(path, backups, error)
 
 
 def _make_private(path: Path) -> None:

@@ -1,19 +1,72 @@
-"""`localkv sessions restore [--list] [BACKUP]`: the conversations as a backup has them.
+"""`localkv sessions restore [--list] [BACKUP]`, and the way back that `localkv chat` offers where conversations are lost.
 
 Deletes nothing: what was there is kept beside the database. Opens conversations.db only to see whether it is sound. Thread: main.
 """
 
+import contextlib
+import os
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from localkv.chat.audit import audit_conversations
 from localkv.chat.backups import Backup, list_backups, look, restore
 from localkv.chat.migrations import MIGRATIONS
 from localkv.commands.output import print_json, print_lines, print_table
-from localkv.errors import ConfigError, ConversationError, UnknownConversation
+from localkv.errors import ConfigError, ConversationError, ConversationsLost, UnknownConversation
 from localkv.paths import Home
 from localkv.units import format_age, format_bytes, format_count
+
+_HEADS = ("BACKUP", "AGE", "CONVERSATIONS", "MESSAGES", "SIZE", "")
+
+
+def brought_back(home: Home, lost: ConversationsLost) -> bool:
+    """Show the backups to the person at the terminal, and bring back the chosen one; False: nobody chose one, nothing was changed.
+
+    Raises ConversationError.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    found = [look(path, len(MIGRATIONS)) for path in list_backups(home.backups, home.database)]
+    usable = [backup for backup in found if not backup.problem]
+    if not usable:
+        return False
+    print_lines([f"{lost.what}. These backups can be brought back; nothing is deleted by that:"])
+    print_table([(str(n), *_cells(each, time.time())) for n, each in enumerate(usable, start=1)], ("", *_HEADS))
+    _drop_keys()
+    chosen = _chosen_by_person(usable)
+    if chosen is not None:
+        print_lines(_lines(chosen, restore(home.database, chosen)))
+    return chosen is not None
+
+
+def _drop_keys() -> None:
+    """What was typed for the chat, before the question could be read, is no answer to it."""
+    if os.name != "nt":
+        import termios
+
+        with contextlib.suppress(termios.error, OSError, ValueError):  # no terminal after all
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+def _chosen_by_person(usable: Sequence[Backup]) -> Backup | None:
+    while True:
+        try:
+            word = input("Which one? [1], or q to leave everything as it is: ").strip().lower() or "1"
+        except EOFError:
+            return None
+        if word in {"q", "quit", "n", "no"}:
+            return None
+        if word.isdecimal() and 1 <= int(word) <= len(usable):
+            return usable[int(word) - 1]
+
+
+def _lines(chosen: Backup, kept: Sequence[Path]) -> list[str]:
+    """What was brought back, and where the former file is."""
+    said = [f"{format_count(chosen.conversations)} conversations are back as they were {_ago(chosen)} ago."]
+    return said + [f"The former file is kept: {path}" for path in kept[:1]]
 
 
 def show(home: Home, *, as_json: bool) -> int:
@@ -22,8 +75,7 @@ def show(home: Home, *, as_json: bool) -> int:
     if as_json:
         print_json([_document(each) for each in found])
     elif found:
-        heads = ("BACKUP", "AGE", "CONVERSATIONS", "MESSAGES", "SIZE", "")
-        print_table([_cells(each, time.time()) for each in found], heads)
+        print_table([_cells(each, time.time()) for each in found], _HEADS)
         print_lines(["To go back to the newest that can be used, run: localkv sessions restore; or give it the name of one."])
     else:
         print_lines([f"There are no backups in {home.backups} yet; one is made on each day that localkv is used."])
@@ -39,8 +91,7 @@ def bring_back(home: Home, name: str | None, *, sure: bool, as_json: bool) -> in
     if as_json:
         print_json(_document(chosen) | {"kept": [str(path) for path in kept]})
         return 0
-    print_lines([f"{format_count(chosen.conversations)} conversations are back as they were {_ago(chosen)} ago."])
-    print_lines([f"The former file is kept: {path}" for path in kept[:1]])
+    print_lines(_lines(chosen, kept))
     return 0
 
 

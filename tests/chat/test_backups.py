@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from localkv.chat import backups as module
 from localkv.chat.backups import (
     KEPT,
+    Backup,
     alone,
     back_up_daily,
     clear_unfinished,
@@ -24,7 +26,8 @@ from localkv.chat.backups import (
 from localkv.chat.migrations import MIGRATIONS
 from localkv.chat.store import ConversationStore
 from localkv.config import ModelSection, SamplingSection
-from localkv.errors import ConversationError, NotWritable
+from localkv.errors import ConversationError, ConversationsLost, NotWritable
+from tests.tiers.power_cut import Journal, states_after
 
 DAY = 86400
 SCHEMA = len(MIGRATIONS)
@@ -169,6 +172,26 @@ def test_a_missing_database_with_backups_is_not_begun_anew(path, backups):
             ConversationStore.open(path, backups)
         assert path.exists() is (kept is not None)
         path.touch()
+    restore(path, look(list_backups(backups, path)[0], SCHEMA))
+    assert texts_of(path, backups) == ["precious"]
+
+
+@pytest.mark.parametrize("content", [b"x", "a database without tables"])
+def test_a_blank_database_with_backups_is_not_begun_anew(path, backups, content):
+    """What SQLite takes for a new database (a file cut to less than its header, or one that somebody made anew) is no empty list."""
+    fill(path, backups, "precious")
+    daily(path, backups, path.stat().st_mtime)
+    path.unlink()
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        db = sqlite3.connect(path)
+        db.execute("VACUUM")
+        db.close()
+    before = path.read_bytes()
+    with pytest.raises(ConversationsLost, match="is empty"):
+        ConversationStore.open(path, backups)
+    assert path.read_bytes() == before
     restore(path, look(list_backups(backups, path)[0], SCHEMA))
     assert texts_of(path, backups) == ["precious"]
 
@@ -375,3 +398,79 @@ def test_a_restore_that_fails_leaves_no_copy(path, backups, monkeypatch, step):
     assert parts(path) == []
     with contextlib.suppress(ConversationError):
         assert texts_of(path, backups) == ["precious"]
+
+
+def test_a_backup_that_another_face_removes_meanwhile_is_no_traceback(path, backups, monkeypatch):
+    """Two faces look at the same folder: a file that goes between two looks ends in a sentence at most."""
+    fill(path, backups, "precious")
+    at(daily(path, backups, path.stat().st_mtime), -2 * DAY)
+    monkeypatch.setattr(module, "made_at", lambda path: (_ for _ in ()).throw(FileNotFoundError(2, "gone", str(path))))
+    with pytest.raises(NotWritable, match="cannot be backed up"):
+        daily(path, backups, path.stat().st_mtime)
+
+
+# ---- power cuts ----
+
+COPY, FORMER, LOG = b"copy" * 3000, b"former" * 3000, b"log" * 3000
+
+
+def cut_off(root, files):
+    """Restore a copy over a database with its log; gives every legal state of the disk, as name -> bytes."""
+    data, backups = root / "data", root / "backups"
+    for folder in (data, backups):
+        files.make_dir(folder)
+    begin = {data / "c.db": FORMER, data / "c.db-wal": LOG, backups / "copy.db": COPY}
+    for path, content in begin.items():
+        files.write_temp(path, [content])
+        files.sync(path)
+    for folder in (data, backups, root):
+        Journal.sync_dir(files, folder)
+    n_before = len(files.steps)
+    restore(data / "c.db", Backup(backups / "copy.db", 0.0, len(COPY), SCHEMA, 1, 1, ""), files)
+    rng = random.Random(1)
+    for k in range(n_before, len(files.steps) + 1):
+        for found, _ in states_after(files.steps[:k], root, rng):
+            yield {path.name: content for path, content in found.items() if path.parent == data}
+
+
+def wrong_with(state):
+    """What must not be after a power cut in the middle of bringing a backup back."""
+    live, log = state.get("c.db"), state.get("c.db-wal")
+    if live not in (None, FORMER, COPY):
+        yield "a torn database"
+    if live == COPY and log is not None:
+        yield "a log that is not this database's"
+    if live == FORMER and log != LOG:
+        yield "the former database without its log"
+    if FORMER not in state.values() or LOG not in state.values():
+        yield "something of the former conversations is gone"
+
+
+def test_no_power_cut_spoils_a_restore(tmp_path):
+    """At every step, whatever part of the names has reached the disk: the former file whole, none, or the copy, and nothing is lost."""
+    states = list(cut_off(tmp_path, Journal()))
+    assert {state.get("c.db") for state in states} == {None, FORMER, COPY}
+    assert [wrong for state in states for wrong in wrong_with(state)] == []
+
+
+class NoSync(Journal):
+    """Forgets to sync the copy."""
+
+    def sync(self, path):
+        if path.name.startswith("."):
+            return
+        super().sync(path)
+
+
+class SyncsNamesOnce(Journal):
+    """Syncs the directory at the end only."""
+
+    def sync_dir(self, directory):
+        if (directory / "c.db").exists():
+            super().sync_dir(directory)
+
+
+@pytest.mark.parametrize("files", [NoSync, SyncsNamesOnce])
+def test_every_sync_of_a_restore_is_needed(tmp_path, files):
+    """Without any of them some power cut loses or mixes up something."""
+    assert any(wrong for state in cut_off(tmp_path, files()) for wrong in wrong_with(state))

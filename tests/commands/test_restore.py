@@ -1,13 +1,17 @@
 """`localkv sessions restore`, and what every face says of missing or damaged conversations."""
 
 import json
+import os
+import sys
 
 import pytest
 
 from localkv.chat.store import ConversationStore
 from localkv.cli import main
 from localkv.config import ModelSection, SamplingSection
+from tests.terminal import Terminal
 
+from .engine import CountingRuntime, serving
 from .test_upkeep import run
 
 
@@ -88,3 +92,57 @@ def test_commands_start_the_daily_backup(home, capsys):
     with pytest.raises(SystemExit):
         main(["sessions", "restore", "--list", "--json"])
     assert len(json.loads(capsys.readouterr().out)) == 1
+
+
+# ---- at the start of a chat, at a terminal ----
+
+
+def at_terminal(*arguments):
+    return Terminal([sys.executable, "-m", "localkv", "chat", *arguments], dict(os.environ))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal")
+@pytest.mark.parametrize("face", [(), ("--plain",)], ids=["screen", "plain"])
+@pytest.mark.parametrize("damage", [None, b"", b"x", b"rubbish" * 2000], ids=["missing", "empty", "cut", "damaged"])
+def test_a_person_is_led_back(backed_up, face, damage):
+    """Missing, empty, cut or damaged: the chat shows the backups, brings the chosen one back, and opens with it."""
+    backed_up.database.unlink()
+    if damage is not None:
+        backed_up.database.write_bytes(damage)
+    with serving(backed_up, CountingRuntime()), at_terminal(*face) as terminal:
+        terminal.wait_for("Which one? [1]")
+        assert "CONVERSATIONS" in terminal.text
+        terminal.send("7\r")
+        terminal.wait_for(lambda text: text.count("Which one? [1]") == 2)
+        terminal.send("\r")
+        terminal.wait_for("hello" if not face else "1 conversations are back")
+        terminal.send("\x11" if not face else "/list\r/quit\r")
+        assert terminal.wait_for_end() == 0
+    kept = list(backed_up.data_dir.glob("conversations.db.*.before-restore"))
+    assert [path.read_bytes() for path in kept] == ([] if damage is None else [damage])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal")
+def test_a_person_may_leave_everything_as_it_is(backed_up):
+    """Another way back is theirs to choose: nothing changes, and the sentence names the command."""
+    backed_up.database.write_bytes(b"rubbish" * 2000)
+    with at_terminal() as terminal:
+        terminal.wait_for("Which one? [1]")
+        terminal.send("q\r")
+        terminal.wait_for("The damaged file is kept")
+        assert terminal.wait_for_end() == 1
+    assert backed_up.database.read_bytes() == b"rubbish" * 2000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal")
+def test_what_was_typed_ahead_answers_no_question(backed_up):
+    """A message that was typed before anything was on the screen brings nothing back by its Enter."""
+    backed_up.database.unlink()
+    with at_terminal() as terminal:
+        terminal.send("hello\rhello\r")
+        terminal.wait_for("Which one? [1]")
+        terminal.pump(0.3)
+        assert not backed_up.database.exists()
+        terminal.send("\x04")
+        assert terminal.wait_for_end() == 1
+    assert not backed_up.database.exists()
