@@ -2,7 +2,7 @@
 and about one turn.
 
 Only words and their meaning; they are counted in flows.py, tally.py and placement. Every figure counts from the start of the
-engine unless it says otherwise. Pure.
+engine, models that came and went included, unless it says otherwise. Pure.
 """
 
 import msgspec

@@ -1,14 +1,14 @@
 """Counting what flows: how many, how many bytes, and how long each took, in fixed memory however long the engine lives.
 
 Durations go into buckets whose edges grow by a constant factor, so a quantile is right to within half a bucket (4.5 %) for anything
-between a microsecond and an hour, and nothing has to be sorted or sampled. Knows nothing of what it counts. Thread: one adds, any may
-read; a reader may be a moment late.
+between a microsecond and an hour, and nothing has to be sorted or sampled. Thread: one adds, any may read; a reader may be a moment
+late.
 """
 
 import math
 from dataclasses import dataclass, field
 
-from localkv.figures import Spread
+from localkv.figures import Preloads, Spread
 
 PER_OCTAVE = 8
 """Buckets between a value and its double: neighbours differ by 9 %."""
@@ -54,6 +54,24 @@ class Flow:
         self.count += 1
         self.n_bytes += n_bytes
         self.ms.add(seconds * 1000)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """All that came into the tiers and left them, in the life of an engine: a model that is let go and loaded again counts on.
+
+    One keeper at a time adds, on its control thread.
+    """
+
+    vram_in: Flow = field(default_factory=Flow)
+    vram_out: Flow = field(default_factory=Flow)
+    ram_in: Flow = field(default_factory=Flow)
+    ram_out: Flow = field(default_factory=Flow)
+    ssd_in: Flow = field(default_factory=Flow)
+    ssd_out: Flow = field(default_factory=Flow)
+    written_bytes: int = 0
+    """Of record files, those of failed saves among them."""
+    preloads: Preloads = field(default_factory=Preloads)
 
 
 def _bucket(value: float) -> int:

@@ -30,6 +30,7 @@ from localkv.errors import OutOfMemory, StoreError, TooLittleMemory
 from localkv.events import EventLog, Value
 from localkv.figures import Card
 from localkv.files import Files
+from localkv.flows import Traffic
 from localkv.kv.layout import Layout
 from localkv.kv.record import root_name
 from localkv.messages import Flushed, Ready, Unloaded
@@ -216,8 +217,10 @@ class Parting:
         )
 
 
-def open_model(section: ModelSection, config: Config, home: Home, events: EventLog, report: Report) -> Opened:
-    """The model of `section`, ready to chat. Raises ModelError and its children."""
+def open_model(
+    section: ModelSection, config: Config, home: Home, events: EventLog, report: Report, traffic: Traffic | None = None
+) -> Opened:
+    """The model of `section`, ready to chat; `traffic` counts on for it. Raises ModelError and its children."""
     loaded = load(section, config.engine, home, report)
     report("checking the cache against transformers' own", 0, 0)
     verdict = _prove(loaded, home)
@@ -242,7 +245,7 @@ def open_model(section: ModelSection, config: Config, home: Home, events: EventL
     slot = Slot(layout, at_first, loaded.device, _copier(loaded.device, config))
     live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint, arena)
     pool = _open_pool(layout, config, loaded.device, events)
-    keeper, trouble = _open_keeper(ground, pool, vram, config, home, events)
+    keeper, trouble = _open_keeper(ground, pool, vram, config, home, events, traffic)
     if trouble:
         notes = (*notes, f"nothing can be saved now, and it is tried again with every save: {trouble}")
     opened = Opened(loaded, live, tokens, verdict, context_tokens, keeper, Admission(live, keeper), ground, pool, notes)
@@ -304,14 +307,14 @@ def _ignore(_: object) -> None:
 
 
 def _open_keeper(
-    ground: Ground, pool: HostPool, vram: DevicePool, config: Config, home: Home, events: EventLog
+    ground: Ground, pool: HostPool, vram: DevicePool, config: Config, home: Home, events: EventLog, traffic: Traffic | None
 ) -> tuple[Keeper, str]:
     store = Store.later(home.store, ground.identity, ground.layout, Files(), events)
     trouble = open_store(store, events)
     limits = _ssd_limits(store, config, home)
     memory = config.memory
     policy = Policy(memory.high_watermark, memory.low_watermark, HalfLives(memory.reuse_half_life_hours * 3600))
-    keeper = Keeper(ground, pool, store, Transfers(READERS), limits, events, policy, vram)
+    keeper = Keeper(ground, pool, store, Transfers(READERS), limits, events, policy, vram, traffic)
     return keeper, trouble
 
 

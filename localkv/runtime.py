@@ -296,7 +296,7 @@ class Runtime:
             def report(what: str, done: int, total: int) -> None:
                 progress("loading", done, total, what, 0.0)
 
-            self._opened = open_model(model, self._config, self._home, self._events, report)
+            self._opened = open_model(model, self._config, self._home, self._events, report, self.tally.traffic)
             self.ahead.serve(self._opened)
             self.tally.card = self._opened.card()
         return self._opened.ready(self._epoch)

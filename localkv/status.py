@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from localkv.events import Event, EventLog
-from localkv.figures import Card, Preloads, TierUse, Written
+from localkv.figures import Card, Written
 from localkv.kv.record import Head
 from localkv.messages import Snapshot
+from localkv.placement.counts import at_rest
 from localkv.placement.rates import Forecast
 from localkv.tally import Tally
 from localkv.units import format_bytes
@@ -25,9 +26,10 @@ RECENT = 30
 
 
 def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch: str, heads: Sequence[Head] = ()) -> Snapshot:
-    """The state of the engine as of now; zeros where no model is open."""
+    """The state of the engine as of now; where no model is open nothing is held, and totals stand."""
     resumes = _resumes(opened, heads, tally.slot_head)
     counts = opened.keeper.counts() if opened is not None and opened.keeper is not None else None
+    vram, ram, ssd = (counts.vram, counts.ram, counts.ssd) if counts else at_rest(tally.traffic)
     return Snapshot(
         request=0,
         epoch=epoch,
@@ -37,16 +39,16 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         slot_bytes=opened.live.used_bytes if opened else 0,
         slot_tokens=opened.live.position if opened else 0,
         context_tokens=opened.context_tokens if opened else 0,
-        vram=counts.vram if counts else TierUse(),
-        ram=counts.ram if counts else TierUse(),
-        ssd=counts.ssd if counts else TierUse(),
+        vram=vram,
+        ram=ram,
+        ssd=ssd,
         fallback_tokens=dict(tally.fallback_tokens),
         fallback_turns=tally.fallback_turns,
         turns=tally.turns,
         prompt_tokens=tally.prompt_tokens,
         restored_tokens=tally.restored_tokens,
         seconds_saved=round(tally.seconds_saved, 3),
-        written_bytes=counts.written_bytes if counts else 0,
+        written_bytes=tally.traffic.written_bytes,
         unsaved_records=counts.unsaved if counts else 0,
         busy_conversation=tally.busy_conversation,
         last=tally.last,
@@ -55,7 +57,7 @@ def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch
         resume_tiers={name: forecast.farthest for name, forecast in resumes.items()},
         fallback_prefills=dict(tally.fallback_prefills),
         restores=tally.restores(),
-        preloads=counts.preloads if counts else Preloads(),
+        preloads=counts.preloads if counts else tally.traffic.preloads,
         written=counts.written if counts else Written(),
         ttft_ms=tally.ttft_ms.spread(),
         tokens_per_second=tally.tokens_per_second.spread(),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from localkv.events import EventLog
 from localkv.figures import Card, Fallback, Numbers, Restores, Source
-from localkv.flows import Flow, Histogram
+from localkv.flows import Flow, Histogram, Traffic
 from localkv.placement.plan import Piece, Plan
 from localkv.placement.rates import Forecast, Rates
 
@@ -45,6 +45,8 @@ class Tally:
     busy_conversation: str = ""
     typed_tokens: int = 0
     """Computed while messages were typed."""
+    traffic: Traffic = field(default_factory=Traffic)
+    """Of the tiers; added to by placement."""
     card: Card = field(default_factory=Card)
     """As of the end of the last turn: asked for on the engine's thread alone."""
     slot_head: str = ""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from localkv.events import EventLog
-from localkv.flows import Flow
+from localkv.flows import Traffic
 from localkv.kv.record import RecordKind
 from localkv.placement.index import Entry, Index
 from localkv.placement.judge import Judge
@@ -56,13 +56,13 @@ class Berth:
 class Berths:
     """The pool on the device and who lies there."""
 
-    def __init__(self, pool: DevicePool, index: Index, judge: Judge, events: EventLog, box: Box) -> None:
+    def __init__(self, pool: DevicePool, index: Index, judge: Judge, events: EventLog, box: Box, traffic: Traffic) -> None:
         self.pool = pool
         self._index = index
         self._judge = judge
         self._events = events
         self._box = box
-        self.came, self.left = Flow(), Flow()
+        self._came, self._left = traffic.vram_in, traffic.vram_out
 
     # ---- the engine's side ----
 
@@ -169,7 +169,7 @@ class Berths:
         self._events.emit("vram.given_up", bytes=n_bytes, reason="the device's memory ran out")
 
     def _note(self, entry: Entry, target: Where, reason: str) -> None:
-        self.left.add(entry.row.n_bytes, 0.0)
+        self._left.add(entry.row.n_bytes, 0.0)
         Move(entry.row.name, "vram", target, entry.row.n_bytes, 0.0, reason).log(self._events)
 
     def _moor(self, berths: Sequence[Berth], seconds: float) -> None:
@@ -179,7 +179,7 @@ class Berths:
                 self.pool.release(berth.place)
                 continue
             self._index.moor(entry, berth.place)
-            self.came.add(entry.row.n_bytes, seconds)
+            self._came.add(entry.row.n_bytes, seconds)
             Move(entry.row.name, "slot", "vram", entry.row.n_bytes, seconds, "park").log(self._events)
 
     def _give_back(self, berths: Sequence[Berth]) -> None:

@@ -1,4 +1,4 @@
-"""What is where and what has moved, in numbers: read off the parts of placement, which count for themselves.
+"""What is where and what has moved, in numbers: read off the parts of placement, and off the traffic that they count.
 
 Torch-free; changes nothing. Thread: the control thread, on which the parts live.
 """
@@ -6,13 +6,12 @@ Torch-free; changes nothing. Thread: the control thread, on which the parts live
 from dataclasses import dataclass
 
 from localkv.figures import Preloads, TierUse, Written
+from localkv.flows import Flow, Traffic
 from localkv.placement.berths import Berths
-from localkv.placement.fetch import Fetch
 from localkv.placement.index import Index, Saving
 from localkv.placement.jobs import SsdLimits
 from localkv.placement.judge import Judge
 from localkv.placement.preload import Preload
-from localkv.placement.room import Room
 from localkv.placement.saver import Saver
 from localkv.tiers.host import HostPool
 
@@ -47,22 +46,22 @@ class Parts:
     pool: HostPool
     berths: Berths
     judge: Judge
-    fetch: Fetch
-    room: Room
     saver: Saver
     preload: Preload
     limits: SsdLimits
+    traffic: Traffic
 
     def count(self) -> Counts:
         """The numbers now."""
         index, saver = self.index, self.saver
+        saver.count_written()
         return Counts(
             vram=self._vram(),
             ram=self._ram(),
             ssd=self._ssd(),
             unsaved=len(index.unsaved),
             trouble=saver.trouble,
-            written_bytes=saver.written_bytes,
+            written_bytes=self.traffic.written_bytes,
             written=saver.written,
             preloads=self.preload.figures,
             kept_records=sum(1 for name in self.judge.kept_names if name in index.entries),
@@ -73,29 +72,43 @@ class Parts:
     def _vram(self) -> TierUse:
         berths = self.berths
         berths.sweep()
-        pool, came, left = berths.pool, berths.came, berths.left
-        return TierUse(
+        pool = berths.pool
+        return moved(
+            self.traffic.vram_in, self.traffic.vram_out,
             used_bytes=pool.used_bytes, limit_bytes=pool.limit_bytes, committed_bytes=pool.committed_bytes,
             places=pool.n_places, bound_bytes=pool.bound_bytes, records=len(self.index.in_vram), held=berths.n_held,
-            swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
-            swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(),
         )  # fmt: skip
 
     def _ram(self) -> TierUse:
-        index, pool, came, left = self.index, self.pool, self.fetch.arrived, self.room.left
-        return TierUse(
+        index, pool = self.index, self.pool
+        return moved(
+            self.traffic.ram_in, self.traffic.ram_out,
             used_bytes=pool.used_bytes, limit_bytes=pool.limit_bytes, committed_bytes=pool.committed_bytes,
             places=pool.n_places, bound_bytes=pool.bound_bytes,
             records=len(index.in_ram), held=sum(1 for entry in index.in_ram.values() if entry.holds or entry.pins),
-            swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
-            swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(),
         )  # fmt: skip
 
     def _ssd(self) -> TierUse:
-        index, came, left = self.index, self.saver.saved, self.saver.evicted
-        return TierUse(
+        index = self.index
+        return moved(
+            self.traffic.ssd_in, self.traffic.ssd_out,
             used_bytes=index.saved_bytes + self.saver.foreign_bytes, limit_bytes=self.limits.budget_bytes,
             records=index.saved_records,
-            swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
-            swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(),
         )  # fmt: skip
+
+
+def at_rest(traffic: Traffic) -> tuple[TierUse, TierUse, TierUse]:
+    """VRAM, RAM and SSD while no model is open: they hold nothing that can be used now, and what they have moved stays moved."""
+    return (
+        moved(traffic.vram_in, traffic.vram_out),
+        moved(traffic.ram_in, traffic.ram_out),
+        moved(traffic.ssd_in, traffic.ssd_out),
+    )
+
+
+def moved(came: Flow, left: Flow, **now: int) -> TierUse:
+    """A tier that is `now` so, and what has come and gone."""
+    return TierUse(
+        swaps_in=came.count, bytes_in=came.n_bytes, ms_in=came.ms.spread(),
+        swaps_out=left.count, bytes_out=left.n_bytes, ms_out=left.ms.spread(), **now,
+    )  # fmt: skip

@@ -58,11 +58,12 @@ class _Reading:
 
 
 class Fetch:
-    """All errands and reads under way. `strike` is told of records that turned out bad."""
+    """All errands and reads under way. `strike` is told of records that turned out bad; `arrived` counts the good ones."""
 
     def __init__(
         self, index: Index, room: Room, store: Store | None, transfers: Transfers, events: EventLog,
         tell: Callable[[Callable[[], None]], None], strike: Callable[[BadRecord], None],
+        arrived: Flow,
     ) -> None:  # fmt: skip
         self._index = index
         self._room = room
@@ -72,7 +73,7 @@ class Fetch:
         self._tell = tell
         self._strike = strike
         self._readings: dict[str, _Reading] = {}
-        self.arrived = Flow()
+        self._passed = arrived
 
     @property
     def is_reading(self) -> bool:
@@ -203,7 +204,7 @@ class Fetch:
             self._refuse(reading, error)
             return
         self._index.settle(entry, reading.place, piece.ids)
-        self.arrived.add(piece.n_bytes, outcome.seconds)
+        self._passed.add(piece.n_bytes, outcome.seconds)
         reason = "restore" if reading.landed is None else "preload"
         Move(piece.name, "ssd", "ram", piece.n_bytes, outcome.seconds, reason).log(self._events)
         for errand, wanted, arrival in reading.waiters:

@@ -17,12 +17,14 @@ from functools import partial
 
 from localkv.errors import BadRecord, LocalKVError, StoreError
 from localkv.events import EventLog, Reason
+from localkv.flows import Traffic
 from localkv.kv.record import Head, Record, RecordKind, root_name
 from localkv.messages import TokenLog
 from localkv.placement.berths import Berths
 from localkv.placement.counts import Counts, Parts
 from localkv.placement.fetch import Errand, Fetch, Payload
 from localkv.placement.index import Entry, Saving, open_index
+from localkv.placement.intake import Intake
 from localkv.placement.jobs import SsdLimits
 from localkv.placement.judge import Judge
 from localkv.placement.mailbox import Mailbox
@@ -32,7 +34,6 @@ from localkv.placement.preload import Preload
 from localkv.placement.rates import Forecast, Rates, predict, predict_resume
 from localkv.placement.room import Reservation, Room
 from localkv.placement.saver import Saver
-from localkv.tiers.catalogue import row_of
 from localkv.tiers.device import DevicePool
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool, Place
@@ -49,25 +50,28 @@ class Keeper:
 
     def __init__(
         self, ground: Ground, pool: HostPool, store: Store | None, transfers: Transfers, limits: SsdLimits, events: EventLog,
-        policy: Policy | None = None, vram: DevicePool | None = None,
+        policy: Policy | None = None, vram: DevicePool | None = None, traffic: Traffic | None = None,
     ) -> None:  # fmt: skip
+        """`traffic` goes on counting what earlier keepers of this engine counted."""
         self.ground = ground
         self._pool = pool
         self._store = store
         self._transfers = transfers
         self._limits = limits
         self._events = events
+        self._traffic = traffic = traffic or Traffic()
         self._index = open_index(root_name(ground.identity), store)
         self._box = box = Mailbox("control", self._report)
         self._judge = judge = Judge(ground.layout, ground.identity, policy or Policy())
         self._quiet = False
         self._private = False
         """The turn under way is a private conversation's. Engine thread."""
-        self.saver = Saver(store, self._index, judge, transfers, limits, events, box.tell, box.tell_later)
-        self.room = Room(pool, self._index, judge, events, self._save_now, lambda: self.saver.refusal)
-        self.berths = Berths(vram or DevicePool(0, 0, 0), self._index, judge, events, box)
-        self._fetch = Fetch(self._index, self.room, store, transfers, events, box.tell, self._strike)
-        self._preload = Preload(self._index, self.room, self._fetch, judge, events)
+        self.saver = Saver(store, self._index, judge, transfers, limits, events, box.tell, box.tell_later, traffic)
+        self.room = Room(pool, self._index, judge, events, self._save_now, lambda: self.saver.refusal, traffic.ram_out)
+        self.berths = Berths(vram or DevicePool(0, 0, 0), self._index, judge, events, box, traffic)
+        self._fetch = Fetch(self._index, self.room, store, transfers, events, box.tell, self._strike, traffic.ram_in)
+        self._preload = Preload(self._index, self.room, self._fetch, judge, events, traffic)
+        self._intake = Intake(self._index, judge, self.room, self.saver)
         self.room.reads_under_way = lambda: self._fetch.is_reading
         self.saver.settled = self._after_save
         box.tell_later(CLEAR_UP_SECONDS, self.saver.clear_up)  # not while a person waits for the first answer
@@ -167,7 +171,7 @@ class Keeper:
         def commit(record: Record, replaces: str, spare: bool) -> None:
             committed.append(True)
             saving = Saving.PRIVATE if self._private else Saving.SPARE if spare else Saving.UNSAVED
-            self._box.tell(lambda: self._enter(record, place, replaces, saving))
+            self._box.tell(lambda: self._intake.enter(record, place, replaces, saving))
 
         try:
             yield Reservation(place.view(n_bytes), commit)
@@ -232,15 +236,18 @@ class Keeper:
 
     def close(self) -> None:
         """End the control thread. Unsaved records are lost: `flush` first."""
+        self._box.tell(self._preload.close)
         self._box.close()
         self._transfers.close()
+        self.saver.count_written()
         if self._store is not None:
             self._store.close()
 
     def counts(self) -> Counts:
         """Numbers for the panel, as of now."""
-        index, judge, preload = self._index, self._judge, self._preload
-        parts = Parts(index, self._pool, self.berths, judge, self._fetch, self.room, self.saver, preload, self._limits)
+        parts = Parts(
+            self._index, self._pool, self.berths, self._judge, self.saver, self._preload, self._limits, self._traffic
+        )
         return self._box.ask(parts.count)
 
     def check(self) -> None:
@@ -326,46 +333,6 @@ class Keeper:
         self._index.remove(error.name, error.reason)
         self._events.emit("strike", record=error.name[:12], reason=error.reason, detail=error.detail)
         self.saver.strike(error.name, error.reason)
-
-    def _enter(self, record: Record, place: Place, replaces: str, saving: Saving) -> None:
-        known = self._index.entries.get(record.name)
-        if known is not None:
-            self._enter_again(known, record, place, replaces, saving)
-            return
-        replaces, now = self._supersede(replaces), time.time()
-        entry = Entry(row_of(record, 0, now), record.ids, saving, place, replaces=replaces)
-        self._judge.welcome(entry, now)
-        self._index.add(entry)
-        self.saver.start()
-
-    def _enter_again(self, known: Entry, record: Record, place: Place, replaces: str, saving: Saving) -> None:
-        """The same bytes after the same tokens were made before: one of them is enough."""
-        if known.place is not None:
-            self.room.give_back(place)
-        else:
-            self._index.settle(known, place, record.ids)
-        self._judge.open_names.add(record.name)
-        self._judge.use([known], time.time())
-        if saving is not Saving.UNSAVED:
-            return
-        if known.saving in (Saving.SPARE, Saving.PRIVATE):  # it is worth a write again
-            self._index.mark(known, Saving.UNSAVED)
-        if known.saving is Saving.UNSAVED:
-            known.replaces = self._supersede(replaces) or known.replaces
-        elif replaces != record.name:
-            self.saver.retire(replaces)
-        self.saver.start()
-
-    def _supersede(self, name: str) -> str:
-        """The record that goes from SSD when the successor of `name` is saved.
-
-        A predecessor that was never saved need not be any more; what it would have replaced is replaced instead.
-        """
-        entry = self._index.entries.get(name)
-        if entry is None or entry.saving is not Saving.UNSAVED or entry.pins:
-            return name
-        self._index.mark(entry, Saving.SPARE)
-        return entry.replaces
 
     def _set_quiet(self, quiet: bool) -> None:
         self._quiet = quiet

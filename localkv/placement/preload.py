@@ -18,6 +18,7 @@ import msgspec
 
 from localkv.events import EventLog
 from localkv.figures import Preloads
+from localkv.flows import Traffic
 from localkv.placement.fetch import Fetch
 from localkv.placement.index import Entry, Index
 from localkv.placement.judge import Judge
@@ -49,7 +50,7 @@ class _Chase:
 class Preload:
     """What is brought before it is asked for, and what came of it."""
 
-    def __init__(self, index: Index, room: Room, fetch: Fetch, judge: Judge, events: EventLog) -> None:
+    def __init__(self, index: Index, room: Room, fetch: Fetch, judge: Judge, events: EventLog, traffic: Traffic) -> None:
         self._index = index
         self._room = room
         self._fetch = fetch
@@ -58,7 +59,7 @@ class Preload:
         self._chase: _Chase | None = None
         self._early: dict[str, Entry] = {}
         """Records that came and were not used yet, as far as is known."""
-        self._figures = Preloads()
+        self._traffic = traffic
 
     # ---- bringing ----
 
@@ -83,7 +84,7 @@ class Preload:
         chase.waiting.clear()
         for ticket in list(chase.flying.values()):
             if ticket.cancel():
-                self._count(cancelled=self._figures.cancelled + 1)
+                self._count(cancelled=self._traffic.preloads.cancelled + 1)
         self._end(chase)
 
     def _advance(self, chase: _Chase) -> None:
@@ -110,7 +111,7 @@ class Preload:
             chase.flying.pop(piece.name, None)
             if entry.place is place:
                 self._early[piece.name], entry.is_early = entry, True
-                figures = self._figures
+                figures = self._traffic.preloads
                 self._count(loaded=figures.loaded + 1, loaded_bytes=figures.loaded_bytes + entry.row.n_bytes)
             if not chase.over:
                 self._advance(chase)
@@ -132,24 +133,30 @@ class Preload:
     def used(self, names: Sequence[str]) -> None:
         """A turn uses these records."""
         self._settle()
-        figures = self._figures
+        figures = self._traffic.preloads
         for name in names:
             if (early := self._early.pop(name, None)) is not None:
                 early.is_early, n_bytes = False, early.row.n_bytes
                 figures = msgspec.structs.replace(figures, hits=figures.hits + 1, hit_bytes=figures.hit_bytes + n_bytes)
-        self._figures = figures
+        self._traffic.preloads = figures
 
     @property
     def figures(self) -> Preloads:
         """Hits, waste and what still waits, as of now."""
         self._settle()
-        return self._figures
+        return self._traffic.preloads
+
+    def close(self) -> None:
+        """All leave RAM now, used or not."""
+        for entry in self._early.values():
+            entry.is_early = False
+        self._settle()
 
     def _settle(self) -> None:
         """What left RAM without having been used was brought for nothing."""
         for name in [name for name, entry in self._early.items() if not entry.is_early]:
-            figures, n_bytes = self._figures, self._early.pop(name).row.n_bytes
+            figures, n_bytes = self._traffic.preloads, self._early.pop(name).row.n_bytes
             self._count(wasted=figures.wasted + 1, wasted_bytes=figures.wasted_bytes + n_bytes)
 
     def _count(self, **changes: int) -> None:
-        self._figures = msgspec.structs.replace(self._figures, **changes)
+        self._traffic.preloads = msgspec.structs.replace(self._traffic.preloads, **changes)

@@ -52,11 +52,11 @@ class Reservation:
 
 
 class Room:
-    """The RAM pool's gatekeeper. `save_now` hurries saving and says whether any is under way."""
+    """The RAM pool's gatekeeper. `save_now` hurries saving and says whether any is under way; `left` counts what makes room."""
 
     def __init__(
         self, pool: HostPool, index: Index, judge: Judge, events: EventLog, save_now: Callable[[], bool],
-        why_unsaved: Callable[[], Reason],
+        why_unsaved: Callable[[], Reason], left: Flow,
     ) -> None:  # fmt: skip
         self._pool = pool
         self._index = index
@@ -68,7 +68,7 @@ class Room:
         self._settling = False
         self.reads_under_way: Callable[[], bool] = lambda: False
         """Places are being filled that will be free again once they are used."""
-        self.left = Flow()
+        self._left = left
 
     def want(self, kind: RecordKind, n_bytes: int, give: Give) -> Wish:
         """Have `give` called with a place as soon as there is one; with None if there can't be one."""
@@ -216,7 +216,7 @@ class Room:
     def _free(self, entry: Entry) -> None:
         began = time.perf_counter()
         self._pool.release(self._index.unsettle(entry))
-        self.left.add(entry.row.n_bytes, time.perf_counter() - began)
+        self._left.add(entry.row.n_bytes, time.perf_counter() - began)
 
     # ---- when nobody can go ----
 

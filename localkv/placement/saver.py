@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from localkv.errors import LocalKVError, NoSpace, StoreError
 from localkv.events import EventLog, Reason
 from localkv.figures import Written
-from localkv.flows import Flow
+from localkv.flows import Traffic
 from localkv.placement.index import Entry, Index, Saving
 from localkv.placement.jobs import Job, Pair, Report, SsdLimits, carry_out, sweep_all
 from localkv.placement.judge import Judge
@@ -45,6 +45,7 @@ class Saver:
     def __init__(
         self, store: Store | None, index: Index, judge: Judge, transfers: Transfers, limits: SsdLimits, events: EventLog,
         tell: Callable[[Callable[[], None]], None], tell_later: Callable[[float, Callable[[], None]], None],
+        traffic: Traffic,
     ) -> None:  # fmt: skip
         self._store = store
         self._index = index
@@ -69,8 +70,9 @@ class Saver:
         """Why the last save failed; empty when it did not."""
         self.refusal = Reason.NO_ROOM
         """The reason for a record that is lost because it can't be saved."""
-        self.saved = Flow()
-        self.evicted = Flow()
+        self._traffic = traffic
+        self._counted_bytes = 0
+        """Of what the store has written, counted in `traffic`."""
         self.foreign_bytes = 0
         """What the store holds beside the records of the index: other identities', the catalogue, the quarantine."""
         self._written = Written()
@@ -95,10 +97,12 @@ class Saver:
         waits = bool(self._index.unsaved or self._bad or self._leaving)
         return not self._busy and not (self.possible and waits)
 
-    @property
-    def written_bytes(self) -> int:
-        """Of record files, by this engine."""
-        return 0 if self._store is None else self._store.written_bytes
+    def count_written(self) -> None:
+        """Tell the traffic what the store has written since the last time."""
+        if self._store is not None:
+            written = self._store.written_bytes
+            self._traffic.written_bytes += written - self._counted_bytes
+            self._counted_bytes = written
 
     @property
     def written(self) -> Written:
@@ -220,7 +224,7 @@ class Saver:
         for pair, why in job.leaving:
             _, n_bytes = self._leaving.pop(pair, (why, 0))
             if why == Reason.EVICTED:
-                self.evicted.add(n_bytes, removal_seconds / len(job.leaving))
+                self._traffic.ssd_out.add(n_bytes, removal_seconds / len(job.leaving))
         for name, when in job.warm.items():
             if self._warm.get(name) == when:
                 del self._warm[name]
@@ -305,7 +309,7 @@ class Saver:
                 continue
             self._index.mark(entry, Saving.SAVED, row)
             self.touch([entry] if entry.warmth(now).slow > row.used else [], now)
-            self.saved.add(row.file_bytes, seconds)
+            self._traffic.ssd_in.add(row.file_bytes, seconds)
             Move(row.name, "ram", "ssd", row.n_bytes, seconds, "save").log(self._events)
 
     def _failed(self, error: LocalKVError | None) -> None:

@@ -22,14 +22,20 @@ def test_a_conversation_goes_on_exactly_after_unloading(kind, fast_dir):
     with runtime_of(folder, fast_dir / "left") as runtime:
         section = runtime.opened.loaded.section
         first, lines = ask(runtime, QUESTION)
+        counted = runtime.snapshot()
         unloaded = runtime.unload()
         assert unloaded.model
         assert unloaded.problem == ""
         assert runtime.opened is None
-        assert runtime.snapshot([first.head]).model == ""
+        resting = runtime.snapshot([first.head])
+        assert resting.model == ""
+        assert resting.ssd.swaps_in >= unloaded.records + counted.ssd.swaps_in > 0, "what was saved stays counted"
         assert [event.kind for event in runtime._events.recent].count("model.unload") == 1
         runtime.prepare(section, lambda *_: None)
         came_back, _ = ask(runtime, "and then?", lines=lines, head=first.head)
+        after = runtime.snapshot()
+        assert (after.turns, after.ssd.swaps_in >= resting.ssd.swaps_in) == (2, True), "all counts go on"
+        assert after.written_bytes >= resting.written_bytes > 0
     assert came_back.ids == stayed.ids
     assert came_back.numbers.exact
     assert came_back.numbers.restored.ssd == first.head.tokens

@@ -31,13 +31,13 @@ def payload_of(kind, ids, position):
 class Life:
     """One engine's life on a store, from start to exit."""
 
-    def __init__(self, root, files=None, limits=PLENTY, places=64):
+    def __init__(self, root, files=None, limits=PLENTY, places=64, traffic=None):
         self.events = EventLog(None)
         files = files or Files()
         store = Store.later(root, IDENTITY, LAYOUT, files, self.events)
         self.trouble = open_store(store, self.events)
         pool = HostPool(LAYOUT.block_bytes, LAYOUT.max_checkpoint_bytes, places * LAYOUT.block_bytes)
-        self.keeper = Keeper(GROUND, pool, store, Transfers(2), limits, self.events)
+        self.keeper = Keeper(GROUND, pool, store, Transfers(2), limits, self.events, traffic=traffic)
 
     def admit(self, ids, *, replaces="", private=False):
         """Keep the records of `ids`: every whole block and the state at the end; returns the head."""

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from localkv.files import Files
+from localkv.flows import Traffic
+from localkv.placement.counts import at_rest
 from localkv.placement.jobs import SsdLimits
+from localkv.placement.plan import Question
 from tests.placement.lives import LAYOUT, SIZE, Life
 from tests.tiers.tier_samples import chain, open_store
 
@@ -212,4 +215,55 @@ def test_kept_conversations_are_counted(tmp_path):
     assert life.keeper.counts().kept_records == 6
     life.keeper.keep([head.name], resident=False)
     assert life.keeper.counts().kept_records == 0
+    life.end()
+
+
+def totals(use):
+    """What of a tier only ever grows."""
+    spread = (use.ms_in.count, use.ms_out.count)
+    return (use.swaps_in, use.swaps_out, use.bytes_in, use.bytes_out, *spread)
+
+
+def test_a_model_that_is_loaded_again_counts_on(tmp_path):
+    """Swaps, bytes, times and what was written never fall in an engine's life, whatever is open; what is held is as of now."""
+    root, traffic = tmp_path / "store", Traffic()
+    before = [(0,) * 6] * 3
+    for again in range(3):
+        life = Life(root, limits=SsdLimits(150_000, 0), places=12, traffic=traffic)
+        opened = life.keeper.counts()
+        assert [totals(use) for use in (opened.vram, opened.ram, opened.ssd)] == before
+        ids = list(range(again * 1000, again * 1000 + SIZE * 4 + 3))
+        head = life.admit(ids)
+        assert life.keeper.flush(10)
+        life.keeper.shed()
+        assert life.restore(ids, head)[0] == len(ids)
+        counts = life.keeper.counts()
+        after = [totals(use) for use in (counts.vram, counts.ram, counts.ssd)]
+        assert after[1] > before[1]
+        assert after[2] > before[2]
+        assert counts.written_bytes == traffic.written_bytes == counts.written.total_bytes
+        assert life.end()
+        resting = at_rest(traffic)
+        before = [totals(use) for use in resting]
+        assert all(a >= b for now, then in zip(before, after, strict=True) for a, b in zip(now, then, strict=True))
+        assert all((use.used_bytes, use.records, use.held, use.limit_bytes) == (0, 0, 0, 0) for use in resting)
+    assert before[2][1] > 0, "nothing had to leave"
+
+
+def test_what_was_preloaded_and_never_used_is_wasted_when_the_model_goes(tmp_path):
+    """No preload waits for ever: what lay in RAM when the model was let go was brought for nothing."""
+    import threading
+
+    root, traffic = tmp_path / "store", Traffic()
+    life = Life(root, traffic=traffic)
+    head = life.admit(IDS)
+    assert life.end()
+    life, ended = Life(root, traffic=traffic), threading.Event()
+    life.keeper.preload(Question("c", [*IDS, 1], head), ended.set, pointed_at=True)
+    assert ended.wait(30)
+    assert life.keeper.counts().preloads.waiting == 6
+    assert life.end()
+    assert (traffic.preloads.loaded, traffic.preloads.wasted, traffic.preloads.waiting) == (6, 6, 0)
+    life = Life(root, traffic=traffic)
+    assert life.keeper.counts().preloads == traffic.preloads
     life.end()
