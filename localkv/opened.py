@@ -298,12 +298,8 @@ def _open_pool(layout: Layout, config: Config, device: torch.device, events: Eve
     limit = max(ram_budget(config.memory.ram_pool), least)
     return HostPool(
         layout.block_bytes, layout.max_checkpoint_bytes, limit, Pinner(device) if device.type == "cuda" else None,
-        pin_bytes=pin_budget(), available=available_memory, refusal=lambda why: _ignore(events.emit("pin.refused", detail=why)),
+        pin_bytes=pin_budget(), available=available_memory, refusal=lambda why: events.emit("pin.refused", detail=why),
     )  # fmt: skip
-
-
-def _ignore(_: object) -> None:
-    """What was emitted is in the log."""
 
 
 def _open_keeper(

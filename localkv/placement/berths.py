@@ -38,7 +38,7 @@ class Box(Protocol):
         """The result of `work`, run there."""
         ...
 
-    def tell(self, work: Callable[[], None]) -> None:
+    def tell(self, work: Callable[[], object]) -> None:
         """Have `work` run there."""
         ...
 

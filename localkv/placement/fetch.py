@@ -15,6 +15,7 @@ from localkv.errors import BadRecord, Cancelled, LocalKVError
 from localkv.events import EventLog, Reason
 from localkv.flows import Flow
 from localkv.placement.index import Entry, Index
+from localkv.placement.mailbox import Work
 from localkv.placement.moves import Move
 from localkv.placement.plan import Piece
 from localkv.placement.room import Room, Wish
@@ -62,7 +63,7 @@ class Fetch:
 
     def __init__(
         self, index: Index, room: Room, store: Store | None, transfers: Transfers, events: EventLog,
-        tell: Callable[[Callable[[], None]], None], strike: Callable[[BadRecord], None],
+        tell: Callable[[Work], None], strike: Callable[[BadRecord], None],
         arrived: Flow,
     ) -> None:  # fmt: skip
         self._index = index

@@ -21,6 +21,7 @@ from localkv.tiers import device
 from localkv.tiers.catalogue import MAX_TOMBSTONES, Row
 from localkv.tiers.disk import Store
 from localkv.tiers.host import Place
+from localkv.tiers.publish import SUPERSEDED
 
 HomeTier = Literal["vram", "ram", "ssd"]
 
@@ -72,7 +73,7 @@ class Entry:
     """Its file is being read."""
     known_warmth: Warmth | None = None
     """None: not used in this engine's life; what the row says counts."""
-    why_spare: str = "superseded"
+    why_spare: str = SUPERSEDED
     """The tombstone of a spare record that leaves RAM."""
     replaces: str = ""
     """The checkpoint that goes from SSD when this one is saved."""
@@ -132,12 +133,8 @@ class Index:
     def load(self, rows: Sequence[Row]) -> None:
         """Take over what the catalogue knows."""
         for row in rows:
-            name = row.name
-            self.entries[name] = entry = Entry(row, None, Saving.SAVED)
-            if self._by_lookup.setdefault(row.lookup, entry) is not entry:
-                self._twins.setdefault(row.lookup, []).append(entry)
-            if row.kind == "checkpoint":
-                self._checkpoints.setdefault(row.parent, []).append(name)
+            self.entries[row.name] = entry = Entry(row, None, Saving.SAVED)
+            self._make_findable(entry)
         self.saved_records += len(rows)
         self.saved_bytes += sum([row.file_bytes for row in rows])
 
@@ -152,10 +149,7 @@ class Index:
         row = entry.row
         assert row.name not in self.entries, "a name is entered once"
         self.entries[row.name] = entry
-        if self._by_lookup.setdefault(row.lookup, entry) is not entry:
-            self._twins.setdefault(row.lookup, []).append(entry)
-        if row.kind == "checkpoint":
-            self._checkpoints.setdefault(row.parent, []).append(row.name)
+        self._make_findable(entry)
         if entry.place is not None:
             self.in_ram[row.name] = entry
         self._count(entry, 1)
@@ -165,12 +159,7 @@ class Index:
         """Strike a record out; its tombstone says why. Its place, if it has one, is the caller's to give back."""
         entry = self.entries.pop(name)
         entry.is_early = False
-        self._forget_lookup(entry)
-        if entry.row.kind == "checkpoint":
-            names = self._checkpoints[entry.row.parent]
-            names.remove(name)
-            if not names:
-                del self._checkpoints[entry.row.parent]
+        self._make_unfindable(entry)
         self.in_ram.pop(name, None)
         if entry.berth is not None:
             self.stranded.append((entry, self.unmoor(entry)))
@@ -181,8 +170,15 @@ class Index:
             del self.ghosts[next(iter(self.ghosts))]
         return entry
 
-    def _forget_lookup(self, entry: Entry) -> None:
-        lookup = entry.row.lookup
+    def _make_findable(self, entry: Entry) -> None:
+        row = entry.row
+        if self._by_lookup.setdefault(row.lookup, entry) is not entry:
+            self._twins.setdefault(row.lookup, []).append(entry)
+        if row.kind == "checkpoint":
+            self._checkpoints.setdefault(row.parent, []).append(row.name)
+
+    def _make_unfindable(self, entry: Entry) -> None:
+        lookup, parent = entry.row.lookup, entry.row.parent
         twins = self._twins.get(lookup, [])
         if self._by_lookup[lookup] is not entry:
             twins.remove(entry)
@@ -192,6 +188,10 @@ class Index:
             del self._by_lookup[lookup]
         if not twins:
             self._twins.pop(lookup, None)
+        if entry.row.kind == "checkpoint":
+            self._checkpoints[parent].remove(entry.row.name)
+            if not self._checkpoints[parent]:
+                del self._checkpoints[parent]
 
     def is_known(self, entry: Entry) -> bool:
         """Whether this very entry is in the book: another one may have its name by now."""

@@ -44,6 +44,10 @@ class Judge:
         self.open_warmth = first_use(now) if before is None else used_again(before, now, self.policy.half_lives)
         self.open_names = set(names)
 
+    def show(self, names: Iterable[str]) -> None:
+        """These are the records of the conversation in the slot, which was opened and not asked: it is no use of them."""
+        self.open_names = set(names)
+
     def use(self, entries: Iterable[Entry], now: float) -> None:
         """Records were used by the conversation in the slot."""
         for entry in entries:

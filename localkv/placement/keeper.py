@@ -66,14 +66,17 @@ class Keeper:
         self._quiet = False
         self._private = False
         """The turn under way is a private conversation's. Engine thread."""
-        self.saver = Saver(store, self._index, judge, transfers, limits, events, box.tell, box.tell_later, traffic)
-        self.room = Room(pool, self._index, judge, events, self._save_now, lambda: self.saver.refusal, traffic.ram_out)
+        self.saver = Saver(
+            store, self._index, judge, transfers, limits, events, box.tell, box.tell_later, self._after_save, traffic
+        )
+        self.room = Room(
+            pool, self._index, judge, events, self._save_now, lambda: self.saver.refusal, lambda: self._fetch.is_reading,
+            traffic.ram_out,
+        )  # fmt: skip
         self.berths = Berths(vram or DevicePool(0, 0, 0), self._index, judge, events, box, traffic)
         self._fetch = Fetch(self._index, self.room, store, transfers, events, box.tell, self._strike, traffic.ram_in)
         self._preload = Preload(self._index, self.room, self._fetch, judge, events, traffic)
         self._intake = Intake(self._index, judge, self.room, self.saver)
-        self.room.reads_under_way = lambda: self._fetch.is_reading
-        self.saver.settled = self._after_save
         box.tell_later(CLEAR_UP_SECONDS, self.saver.clear_up)  # not while a person waits for the first answer
 
     @property
@@ -111,7 +114,7 @@ class Keeper:
     def opened(self, plan: Plan) -> None:
         """The records of `plan` are those of the conversation in the slot now, though it was not asked."""
         names = {*plan.names, *(piece.name for piece in plan.pieces)}
-        self._box.tell(lambda: setattr(self._judge, "open_names", names))
+        self._box.tell(lambda: self._judge.show(names))
 
     @contextmanager
     def hold(self, plan: Plan, *, asked: bool = True) -> Iterator[None]:
@@ -160,7 +163,7 @@ class Keeper:
     def reserve(self, kind: RecordKind, n_bytes: int) -> Iterator[Reservation]:
         """A place in RAM for a new record; waits for one if it must."""
         awaited: Future[Place | None] = Future()
-        self._box.tell(lambda: _ignore(self.room.want(kind, n_bytes, awaited.set_result)))
+        self._box.tell(lambda: self.room.want(kind, n_bytes, awaited.set_result))
         place = awaited.result()
         if place is None:
             self._events.emit("no_room", kind=kind, bytes=n_bytes, reason=Reason.NO_ROOM)
@@ -360,7 +363,3 @@ class Keeper:
     def _report(self, error: BaseException) -> None:
         kind = "control.failed" if isinstance(error, LocalKVError) else "control.bug"
         self._events.emit(kind, error=type(error).__name__, message=str(error))
-
-
-def _ignore(_: object) -> None:
-    """A mailbox message returns nothing."""

@@ -16,7 +16,8 @@ from localkv.errors import CacheClosed
 
 T = TypeVar("T")
 
-Work = Callable[[], None]
+Work = Callable[[], object]
+"""What it gives is for whoever asks; nobody else gets it."""
 
 
 class Mailbox:

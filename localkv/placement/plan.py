@@ -22,6 +22,7 @@ from localkv.events import Reason
 from localkv.kv.layout import Layout
 from localkv.kv.record import Head, RecordKind, empty_block, lookup_key, pack_ids, root_name
 from localkv.placement.index import Candidate
+from localkv.tiers.publish import SUPERSEDED
 
 PieceTier = Literal["slot", "vram", "ram", "ssd", "none"]
 
@@ -166,10 +167,11 @@ def _live_position(ids: Sequence[int], slot: SlotView) -> int:
 class _Chain:
     """A place to resume and the records up to it."""
 
-    blocks: tuple[Candidate, ...] = ()
-    checkpoint: Candidate | None = None
-    own: bool = False
-    block_tokens: int = 256
+    blocks: tuple[Candidate, ...]
+    checkpoint: Candidate | None
+    own: bool
+    """It ends in the conversation's head."""
+    block_tokens: int
 
     @property
     def resume_at(self) -> int:
@@ -362,7 +364,7 @@ def _reason(tombstone: str) -> str:
     try:
         return Reason(tombstone)
     except ValueError:
-        return Reason.KIND_BOUNDARY if tombstone == "superseded" else Reason.ENGINE_RESTARTED
+        return Reason.KIND_BOUNDARY if tombstone == SUPERSEDED else Reason.ENGINE_RESTARTED
 
 
 def _trace(levels: Sequence[Mapping[str, Candidate]], name: str) -> tuple[Candidate, ...]:

@@ -121,6 +121,22 @@ def with_all_that_need_it(order: Sequence[Resident], wanted: Callable[[Resident]
     return chosen[::-1]
 
 
+def whole_arena(
+    order: Sequence[Resident], arena_of: Callable[[Resident], int], n_used: Callable[[int], int]
+) -> list[Resident]:
+    """All residents of the arena that can be emptied at the least loss, by those in `order` alone: it then serves the other class.
+
+    `arena_of` is negative for a place without bytes; `n_used` counts the used places of an arena.
+    """
+    by_arena: dict[int, list[Resident]] = {}
+    for resident in order:
+        if (arena := arena_of(resident)) >= 0:
+            by_arena.setdefault(arena, []).append(resident)
+    whole = [residents for arena, residents in by_arena.items() if len(residents) == n_used(arena)]
+    rank = {resident.key: i for i, resident in enumerate(order)}
+    return min(whole, key=lambda residents: rank[residents[-1].key], default=[])
+
+
 def admits(newcomer: Order, chosen: Sequence[Resident], need_bytes: int, half_life: float) -> bool:
     """Whether a record worth `newcomer` may displace `chosen`: they free enough, and none of them is dearer."""
     return sum(resident.n_bytes for resident in chosen) >= need_bytes and all(
@@ -154,22 +170,6 @@ def saved_by_ram(row: Row, layout: Layout, rates: Rates, *, on_ssd: bool) -> flo
 def saved_by_vram(rates: Rates, *, in_ram: bool) -> float:
     """Seconds per byte that a record's place on the device saves: the bus, or the SSD and then the bus, which overlap."""
     return 1 / rates.copy if in_ram else max(1 / rates.read, 1 / rates.copy)
-
-
-def whole_arena(
-    order: Sequence[Resident], arena_of: Callable[[Resident], int], n_used: Callable[[int], int]
-) -> list[Resident]:
-    """All residents of the arena that can be emptied at the least loss, by those in `order` alone: it then serves the other class.
-
-    `arena_of` is negative for a place without bytes; `n_used` counts the used places of an arena.
-    """
-    by_arena: dict[int, list[Resident]] = {}
-    for resident in order:
-        if (arena := arena_of(resident)) >= 0:
-            by_arena.setdefault(arena, []).append(resident)
-    whole = [residents for arena, residents in by_arena.items() if len(residents) == n_used(arena)]
-    rank = {resident.key: i for i, resident in enumerate(order)}
-    return min(whole, key=lambda residents: rank[residents[-1].key], default=[])
 
 
 def saved_by_ssd(row: Row, layout: Layout, rates: Rates) -> float:

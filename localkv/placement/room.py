@@ -52,11 +52,14 @@ class Reservation:
 
 
 class Room:
-    """The RAM pool's gatekeeper. `save_now` hurries saving and says whether any is under way; `left` counts what makes room."""
+    """The RAM pool's gatekeeper. `save_now` hurries saving and says whether any is under way; `left` counts what makes room.
+
+    `reads_under_way`: places are being filled that will be free again once they are used.
+    """
 
     def __init__(
         self, pool: HostPool, index: Index, judge: Judge, events: EventLog, save_now: Callable[[], bool],
-        why_unsaved: Callable[[], Reason], left: Flow,
+        why_unsaved: Callable[[], Reason], reads_under_way: Callable[[], bool], left: Flow,
     ) -> None:  # fmt: skip
         self._pool = pool
         self._index = index
@@ -64,10 +67,9 @@ class Room:
         self._events = events
         self._save_now = save_now
         self._why_unsaved = why_unsaved
+        self._reads_under_way = reads_under_way
         self._wishes: deque[Wish] = deque()
         self._settling = False
-        self.reads_under_way: Callable[[], bool] = lambda: False
-        """Places are being filled that will be free again once they are used."""
         self._left = left
 
     def want(self, kind: RecordKind, n_bytes: int, give: Give) -> Wish:
@@ -223,7 +225,7 @@ class Room:
     def _will_come(self) -> bool:
         """True if a place will come by itself: something is being saved, or in use for a moment."""
         saving = bool(self._index.unsaved) and self._save_now()
-        return saving or self.reads_under_way() or any(entry.pins for entry in self._index.in_ram.values())
+        return saving or self._reads_under_way() or any(entry.pins for entry in self._index.in_ram.values())
 
     def _give_up(self) -> bool:
         """Where saving is impossible: lose the least valuable record that no turn needs; False if there is none."""

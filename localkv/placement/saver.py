@@ -22,6 +22,7 @@ from localkv.flows import Traffic
 from localkv.placement.index import Entry, Index, Saving
 from localkv.placement.jobs import Job, Pair, Report, SsdLimits, carry_out, sweep_all
 from localkv.placement.judge import Judge
+from localkv.placement.mailbox import Work
 from localkv.placement.moves import Move
 from localkv.placement.policy import Order, Resident, admits, victims
 from localkv.tiers.catalogue import Row
@@ -40,11 +41,14 @@ LOOK_AT_ALL = 5000
 
 
 class Saver:
-    """The queue of unsaved records, and of those that leave the SSD."""
+    """The queue of unsaved records, and of those that leave the SSD.
+
+    `settled` is called when a job is done, however it ended: places may have become free.
+    """
 
     def __init__(
         self, store: Store | None, index: Index, judge: Judge, transfers: Transfers, limits: SsdLimits, events: EventLog,
-        tell: Callable[[Callable[[], None]], None], tell_later: Callable[[float, Callable[[], None]], None],
+        tell: Callable[[Work], None], tell_later: Callable[[float, Work], None], settled: Callable[[], None],
         traffic: Traffic,
     ) -> None:  # fmt: skip
         self._store = store
@@ -55,8 +59,7 @@ class Saver:
         self._events = events
         self._tell = tell
         self._tell_later = tell_later
-        self.settled: Callable[[], None] = lambda: None
-        """Called when a job is done, however it ended: places may have become free."""
+        self._settled = settled
         self._busy = False
         self._retry_at = 0.0
         self._bad: dict[str, str] = {}
@@ -216,7 +219,7 @@ class Saver:
             if outcome.value.found is not None:
                 self._index.complete(*outcome.value.found)
             self._account(job, entries, outcome.value, outcome.seconds)
-        self.settled()
+        self._settled()
 
     def _forget_done(self, job: Job, removal_seconds: float) -> None:
         for name, _ in job.bad:
@@ -316,7 +319,7 @@ class Saver:
         self.trouble = str(error)
         self.refusal = Reason.BUDGET if isinstance(error, NoSpace) else Reason.NO_ROOM
         self._retry_at = time.monotonic() + RETRY_SECONDS
-        self._tell_later(RETRY_SECONDS, lambda: _ignore(self.start()))
+        self._tell_later(RETRY_SECONDS, self.start)
         self._events.emit("save.failed", error=type(error).__name__, message=self.trouble)
 
 
@@ -328,7 +331,3 @@ def open_store(store: Store, events: EventLog) -> str:
         events.emit("store.unavailable", message=str(error), path=str(store.root))
         return str(error)
     return ""
-
-
-def _ignore(_: object) -> None:
-    """A mailbox message returns nothing."""

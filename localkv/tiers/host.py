@@ -85,7 +85,7 @@ class HostPool(places.Places[memoryview]):
         arena_bytes: int = ARENA_BYTES,
         available: Callable[[], int] | None = None,
         pin_bytes: int = sys.maxsize,
-        refusal: Callable[[str], None] = lambda _: None,
+        refusal: Callable[[str], object] = lambda _: None,
     ) -> None:
         """`available` says how much memory there is now: an arena is made only if RESERVE_BYTES are left beside it."""
         super().__init__(block_bytes, checkpoint_bytes, limit_bytes, memoryview(b""))
