@@ -20,6 +20,7 @@
     │   ├── ModelGated
     │   ├── ModelTooBig        carries needed and available bytes
     │   └── FetchFailed
+    ├── SearchRefused          a filter of a search that is not understood; carries its name
     ├── UnusableFile           a file that cannot be attached to a message; carries its path
     ├── TemplateError          the chat template refuses these messages
     ├── ContextFull            carries prompt tokens and the limit
@@ -111,6 +112,14 @@ class ConversationsLost(ConversationError):
 
 class NotWritable(ConversationError):
     """The database refuses writes; what could not be saved is shown as UNSAVED."""
+
+
+class SearchRefused(LocalKVError):
+    """A filter of a search that is not understood."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.name = name
 
 
 class ModelError(LocalKVError):

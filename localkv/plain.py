@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localkv.chat.query import FILTERS_HELP
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
 from localkv.commands import filing, unload
@@ -185,9 +186,9 @@ class PlainChat(OpenChat):
     def search(self, text: str) -> None:
         """Show messages of all conversations that have these words."""
         if not text:
-            raise ConfigError("write /search and words of a message")
+            raise ConfigError(f"write /search and words of a message; filters narrow it: {FILTERS_HELP}")
         hits = self.talk.store.search(text, HITS)
-        self.console.tell(*filing.hit_lines(hits, time.time()) or ["no message has these words"])
+        self.console.tell(*filing.hit_lines(hits, time.time()) or [filing.NOTHING_FOUND])
 
     def file(self, do: Callable[[ConversationStore, Conversation], str]) -> None:
         """Do something to this conversation as a whole, and say what."""

@@ -142,6 +142,14 @@ def test_order_among_conversations(home):
     assert "has no tags" in result.err
 
 
+def test_search_is_narrowed(home):
+    """Filters work inside a chat as elsewhere; a mistake is a sentence, and /search alone says which there are."""
+    result = chat(home, "/new one\nsay swordfish\n/search sword role:user\n/search sword role:usr\n/search\n")
+    assert result.out.count("    say swordfish") == 1
+    assert "did you mean role:user?" in result.err
+    assert "tag:work" in result.err
+
+
 def test_what_filing_refuses(home):
     """Without a stored conversation there is nothing to pin; an unusable tag and an unknown name are sentences."""
     result = chat(home, "/pin\n/trash nothing\n/search\nsay A\n/tag a,b\n/tag -\n")

@@ -142,6 +142,36 @@ MIGRATIONS: tuple[Migration, ...] = (
         "records that forks share",
         ("CREATE TABLE forked_heads (name TEXT PRIMARY KEY NOT NULL) WITHOUT ROWID",),
     ),
+    # Times alone do not tell messages apart: an import that knows none gives the same to all.
+    Migration(
+        "words of system prompts, and copies of messages",
+        (
+            "DROP TRIGGER words_of_new",
+            "DROP TRIGGER words_of_old",
+            "DROP TRIGGER words_before_change",
+            "DROP TRIGGER words_after_change",
+            "DROP VIEW spoken",
+            "CREATE VIEW spoken AS SELECT seq, text FROM messages WHERE state != 'streaming'",
+            """
+            CREATE TRIGGER words_of_new AFTER INSERT ON messages WHEN new.state != 'streaming'
+            BEGIN INSERT INTO words (rowid, text) VALUES (new.seq, new.text); END
+            """,
+            """
+            CREATE TRIGGER words_of_old AFTER DELETE ON messages WHEN old.state != 'streaming'
+            BEGIN INSERT INTO words (words, rowid, text) VALUES ('delete', old.seq, old.text); END
+            """,
+            """
+            CREATE TRIGGER words_before_change AFTER UPDATE OF text, state, role ON messages WHEN old.state != 'streaming'
+            BEGIN INSERT INTO words (words, rowid, text) VALUES ('delete', old.seq, old.text); END
+            """,
+            """
+            CREATE TRIGGER words_after_change AFTER UPDATE OF text, state, role ON messages WHEN new.state != 'streaming'
+            BEGIN INSERT INTO words (rowid, text) VALUES (new.seq, new.text); END
+            """,
+            "INSERT INTO words (rowid, text) SELECT seq, text FROM messages WHERE role = 'system' AND state != 'streaming'",
+            "CREATE INDEX messages_by_time ON messages (created, substr(text, 1, 32))",
+        ),
+    ),
 )
 
 

@@ -47,9 +47,9 @@ def to_conversation(row: Row) -> Conversation:
         draft=draft,
         n_messages=n_messages,
         private=bool(private),
-        tags=_to_texts(tags, f"the tags of conversation {name}"),
+        tags=to_texts(tags, f"the tags of conversation {name}"),
         archived=archived,
-        queue=_to_texts(queue, f"the waiting messages of conversation {name}"),
+        queue=to_texts(queue, f"the waiting messages of conversation {name}"),
     )
 
 
@@ -71,6 +71,14 @@ def to_message(row: Row) -> Message:
         )
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConversationError(f"the stored message {key} cannot be read ({error}); restore a backup") from error
+
+
+def to_texts(stored: str, what: str) -> tuple[str, ...]:
+    """The list of texts that a column holds; `what` names it where it cannot be read."""
+    try:
+        return msgspec.json.decode(stored, type=tuple[str, ...])
+    except msgspec.MsgspecError as error:
+        raise ConversationError(f"{what} are stored as {stored!r}, which cannot be used ({error})") from error
 
 
 def to_json(value: object) -> str | None:
@@ -129,10 +137,3 @@ def _to_section(stored: str, kind: type[AnySection], what: str) -> AnySection:
         return msgspec.convert({key: value for key, value in raw.items() if key in kind.__struct_fields__}, kind)
     except msgspec.MsgspecError as error:
         raise ConversationError(f"{what} is stored as {stored!r}, which cannot be used ({error})") from error
-
-
-def _to_texts(stored: str, what: str) -> tuple[str, ...]:
-    try:
-        return msgspec.json.decode(stored, type=tuple[str, ...])
-    except msgspec.MsgspecError as error:
-        raise ConversationError(f"{what} are stored as {stored!r}, which cannot be used ({error})") from error

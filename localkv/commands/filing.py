@@ -13,6 +13,7 @@ from localkv.commands.order import hashed
 from localkv.errors import ConfigError
 from localkv.units import format_age
 
+NOTHING_FOUND = "no message has these words"
 _SPEAKERS = {"user": "you", "assistant": "answer", "system": "system"}
 
 
@@ -59,8 +60,15 @@ def hit_lines(hits: Sequence[Hit], now: float, *, bold: tuple[str, str] = ("", "
     for hit in hits:
         title = one_line(hit.title)
         head = f"{one_line(hit.name)}  {format_age(max(0.0, now - hit.created))}  {_SPEAKERS[hit.role]}"
-        lines += [f"{head}  {title}".rstrip(), f"    {marked_up(hit, bold)}"]
+        also = f"  ({elsewhere(hit)})" if hit.also_in else ""
+        lines += [f"{head}  {title}".rstrip() + also, f"    {marked_up(hit, bold)}"]
     return lines
+
+
+def elsewhere(hit: Hit) -> str:
+    """Where copies of it are; empty if there are none."""
+    others = len(hit.also_in)
+    return f"also in {others} other conversation{'' if others == 1 else 's'}" if others else ""
 
 
 def marked_up(hit: Hit, bold: tuple[str, str]) -> str:

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from localkv.chat.query import FILTERS_HELP
 from localkv.chat.search import Hit
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation
-from localkv.commands.filing import called, hit_lines
+from localkv.commands.filing import NOTHING_FOUND, called, hit_lines
 from localkv.commands.order import hashed
 from localkv.commands.shelf import AsJson, Name, open_store, print_document
 
@@ -81,20 +82,22 @@ def commands(describe: Describe) -> dict[str, Callable[..., None]]:
 
 
 def search(
-    text: Annotated[str, typer.Argument(help='Words, by their beginnings; in "quotes" as they stand.')],
+    text: Annotated[
+        list[str], typer.Argument(help=f'Words, by their beginnings; in "quotes" as they stand. Filters: {FILTERS_HELP}.')
+    ],
     as_json: AsJson = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many messages.")] = 20,
 ) -> None:
-    """Find messages by their words, the newest first, in all conversations outside the trash."""
+    """Find messages by their words, the newest first, in all conversations outside the trash; each once, however often it was copied."""
     with open_store() as store:
-        hits = store.search(text, limit)
+        hits = store.search(" ".join(text), limit)
     if as_json:
         print_document([describe_hit(hit) for hit in hits])
     elif hits:
         bold = _BOLD if sys.stdout.isatty() else ("", "")
         typer.echo("\n".join(hit_lines(hits, time.time(), bold=bold)))
     else:
-        typer.echo("No message has these words.")
+        typer.echo(f"{NOTHING_FOUND.capitalize()}.")
 
 
 def describe_hit(hit: Hit) -> dict[str, Any]:
@@ -107,6 +110,7 @@ def describe_hit(hit: Hit) -> dict[str, Any]:
         "created": hit.created,
         "snippet": hit.snippet,
         "marks": [list(mark) for mark in hit.marks],
+        "also_in": list(hit.also_in),
     }
 
 

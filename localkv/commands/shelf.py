@@ -1,6 +1,7 @@
 """What the commands about conversations share: the open store, one JSON document, and failures as a sentence.
 
-Torch-free. Thread: main. Exit codes: 2 for a name that is unknown, taken or unusable, 1 for a database that refuses. While
+Torch-free. Thread: main. Exit codes: 2 for a name that is unknown, taken or unusable and for a search that is
+not understood, 1 for a database that refuses. While
 a long change of the schema runs, standard error says how far it is.
 """
 
@@ -15,13 +16,13 @@ import typer
 from localkv.chat.store import ConversationStore
 from localkv.chat.visible import visible
 from localkv.commands.output import ProgressLine, shown_on
-from localkv.errors import ConfigError, ConversationExists, LocalKVError, UnknownConversation, UnusableName
+from localkv.errors import ConfigError, ConversationExists, LocalKVError, SearchRefused, UnknownConversation, UnusableName
 from localkv.paths import find_home
 from localkv.units import format_count
 
 WRONG_NAME = 2
 REFUSED = 1
-_WRONG = (UnknownConversation, ConversationExists, UnusableName, ConfigError)
+_WRONG = (UnknownConversation, ConversationExists, UnusableName, ConfigError, SearchRefused)
 
 Name = Annotated[str, typer.Argument(help="The name of a conversation, as `localkv sessions list` shows it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

@@ -4,6 +4,7 @@
 the UI's.
 """
 
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
@@ -91,7 +92,8 @@ class Choices(ScrollView, can_focus=False, inherit_bindings=False):
         at, part = divmod(round(self.scroll_y) + y, self._tall)
         width, base = self.scrollable_content_region.width, self.rich_style
         if at >= len(self._choices):
-            spans: Sequence[Span] = [(f" {self._hint}", self._palette.muted)] if not y and not self._choices else []
+            hint = textwrap.wrap(self._hint, max(1, width - 2)) if not self._choices else []
+            spans: Sequence[Span] = [(f" {hint[y]}", self._palette.muted)] if y < len(hint) else []
         else:
             rows = self._choices[at](width)
             spans = rows[part] if part < len(rows) else []

@@ -11,7 +11,9 @@ from rich.cells import set_cell_size
 from rich.style import Style
 from textual.message import Message
 
+from localkv.chat.query import FILTERS_HELP
 from localkv.chat.search import Hit
+from localkv.commands.filing import NOTHING_FOUND, elsewhere
 from localkv.errors import LocalKVError
 from localkv.tui.clean import harmless, one_line
 from localkv.tui.feed import Feed
@@ -58,7 +60,7 @@ class Search(Picker[Hit | None]):
         """Look for messages with `words`; one search at a time, the newest words after it."""
         if not words.strip():
             self._next = None
-            self._show((), "write words of a message")
+            self._show((), f"write words of a message; filters narrow it: {FILTERS_HELP}")
         elif self._asked is not None:
             self._next = words
         else:
@@ -86,7 +88,7 @@ class Search(Picker[Hit | None]):
         if self._next is not None:
             self._ask(self._next)
         if event.words == self._words:
-            self._show(event.hits, event.problem or "no message has these words")
+            self._show(event.hits, event.problem or NOTHING_FOUND)
 
     def _show(self, hits: Sequence[Hit], hint: str) -> None:
         self._hits = hits
@@ -102,8 +104,9 @@ class Search(Picker[Hit | None]):
 
 
 def rows_of(hit: Hit, width: int, now: float, palette: Palette) -> list[list[Span]]:
-    """Title, speaker and age; below them the text around the words."""
-    end = f"{_SPEAKERS[hit.role]:>9} {format_age(max(0.0, now - hit.created)):>4} "
+    """Title, where copies are, speaker and age; below them the text around the words."""
+    also = f"  {elsewhere(hit)}" if hit.also_in else ""
+    end = f"{also}{_SPEAKERS[hit.role]:>9} {format_age(max(0.0, now - hit.created)):>4} "
     title = one_line(hit.title) or UNTITLED
     head: list[Span] = [
         (set_cell_size(f" {title}", max(1, width - len(end))), palette.text + Style(bold=True)),

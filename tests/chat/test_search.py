@@ -1,5 +1,7 @@
 """Search in the words of all messages: what is found, in which order, and how a hit is shown."""
 
+from datetime import datetime
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 from localkv.chat.search import marked
 from localkv.chat.store import ConversationStore
 from localkv.config import ModelSection, SamplingSection
+from localkv.errors import SearchRefused
+from tests.chat.clock import Clock
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +118,176 @@ def test_a_hit_says_where_it_is(store, talk):
     assert [hit.snippet[start:end] for start, end in hit.marks] == ["needle", "needles"]
 
 
+# ---- filters ----
+
+
+@pytest.fixture
+def dated(tmp_path):
+    """A store whose clock stands where it is put, and says so."""
+    clock = Clock()
+    opened = ConversationStore.open(tmp_path / "conversations.db", tmp_path / "backups", clock=clock)
+    yield opened, clock
+    opened.close()
+
+
+def begin(store, name, system="", title="", model="m"):
+    return store.create(name, model=ModelSection(name=model), sampling=SamplingSection(), system=system, title=title).id
+
+
+def answer(store, talk, text):
+    """An answer below a question that the test is not about."""
+    reply = store.begin_answer(talk, store.ask(talk, None, "whatever").id)
+    store.finish_answer(reply.id, text=text, ids=b"", state="complete", head=None, numbers=None)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("needle role:user", ["needle asked 针"]),
+        ("role:assistant needle", ["needle answered 针"]),
+        ("needle role:system", ["needle above 针"]),
+        ("needle role:system role:user", ["needle asked 针", "needle above 针"]),
+        ("针 role:system role:user", ["needle asked 针", "needle above 针"]),
+        ("needle", ["needle answered 针", "needle asked 针"]),
+        ("针", ["needle answered 针", "needle asked 针"]),
+        ("role:system", ["needle above 针"]),
+        ("role:user asked", ["needle asked 针"]),
+        ("role:user role:assistant nowhere", []),
+        ("needle tag:Work role:user", ["needle asked 针"]),
+        ("needle tag:work tag:play", []),
+        ("needle title:HAY role:user", ["needle asked 针"]),
+        ("针 title:hay role:user", ["needle asked 针"]),
+        ("needle title:other", []),
+        ("needle model:qwen role:user", ["needle asked 针"]),
+        ("needle model:llama", []),
+        ("tag:work role:system", ["needle above 针"]),
+    ],
+)
+def test_filters(dated, query, expected):
+    """Who spoke, and what the conversation is called, tagged and answered by; with words of any script, and without."""
+    store, _ = dated
+    talk = begin(store, "talk", system="needle above 针", title="Háystack", model="Qwen/Qwen3")
+    store.set_tags(talk, ["work"])
+    store.ask(talk, None, "needle asked 针")
+    answer(store, talk, "needle answered 针")
+    begin(store, "other", title="other", model="llama")
+    assert found(store, query) == expected
+
+
+@pytest.mark.parametrize("words", ["needle", "针", ""])
+def test_days(dated, words):
+    """`after:` begins with the day, `before:` ends with the day before it, where the person is; together they are a span."""
+    store, clock = dated
+    talk = begin(store, "talk")
+    for day, hour in ((1, 23), (2, 0), (2, 23), (3, 0)):
+        clock.now = datetime(2026, 5, day, hour, 30).timestamp()
+        store.ask(talk, None, f"needle 针 {day} {hour}")
+
+    def times(filters):
+        return [hit.snippet.removeprefix("needle 针 ") for hit in store.search(f"{words} {filters}")]
+
+    assert times("after:2026-05-02") == ["3 0", "2 23", "2 0"]
+    assert times("before:2026-05-02") == ["1 23"]
+    assert times("after:2026-05-02 before:2026-05-03") == ["2 23", "2 0"]
+    assert times("after:0001-01-01 before:9999-12-31") == ["3 0", "2 23", "2 0", "1 23"]
+    assert times("after:2026-05-03 before:2026-05-02") == []
+
+
+def test_a_hit_of_filters_alone_shows_how_the_message_begins(dated):
+    """Without words nothing is marked, and a long message is cut."""
+    store, _ = dated
+    store.ask(begin(store, "talk"), None, "first line\n" + "x" * 500)
+    (hit,) = store.search("role:user")
+    assert hit.snippet.startswith("first line xxx")
+    assert hit.snippet.endswith("x…")
+    assert len(hit.snippet) < 120
+    assert hit.marks == ()
+
+
+def test_a_mistake_reaches_who_asked(store, talk):
+    """A filter that cannot be used finds nothing and says why, through the store as well."""
+    with pytest.raises(SearchRefused, match="did you mean role:user"):
+        store.search("needle role:usr")
+
+
+def test_what_looks_like_a_filter_is_found_when_it_is_text(store, talk):
+    """Addresses and words with a colon are looked for as they were written."""
+    say(store, talk, "see http://example.org/x", "foo:bar is set", "the role:user of it", "bar foo")
+    assert found(store, "http://example") == ["see http://example.org/x"]
+    assert found(store, "foo:bar") == ["foo:bar is set"]
+    assert found(store, '"role:user"') == ["the role:user of it"]
+
+
+# ---- copies ----
+
+
+@pytest.mark.parametrize("query", ["needle", "针", "role:user role:assistant"])
+def test_a_fork_does_not_find_everything_twice(dated, query):
+    """What both conversations share is one hit in the one that was used last, and the hit says where else it is."""
+    store, _ = dated
+    one = begin(store, "one")
+    shared = store.ask(one, None, "needle 针 shared")
+    store.fork(shared.id, "two")
+    store.fork(shared.id, "three")
+    store.ask(one, shared.id, "needle 针 later")
+    hits = store.search(query)
+    assert [(hit.name, hit.snippet) for hit in hits] == [("one", "needle 针 later"), ("one", "needle 针 shared")]
+    assert [sorted(hit.also_in) for hit in hits] == [[], ["three", "two"]]
+    two = store.by_name("two").id
+    store.ask(two, store.path(two)[-1].id, "something else")
+    hit = next(hit for hit in store.search(query) if "shared" in hit.snippet)
+    assert (hit.name, sorted(hit.also_in)) == ("two", ["one", "three"])
+    assert store.message(hit.message).conversation == two
+
+
+def test_a_fork_does_not_bring_old_words_to_the_top(dated):
+    """Hits stand where their message was said first, whatever was copied since; no more than asked for come."""
+    store, _ = dated
+    one, other = begin(store, "one"), begin(store, "other")
+    first = store.ask(one, None, "needle first")
+    last = store.ask(one, first.id, "needle second")
+    store.ask(other, None, "needle third")
+    store.fork(last.id, "fork")
+    assert found(store, "needle") == ["needle third", "needle second", "needle first"]
+    assert found(store, "needle", 2) == ["needle third", "needle second"]
+
+
+def test_another_system_prompt_does_not_find_everything_twice(dated):
+    """Its copies are in the same conversation: one hit, on the branch that was written last, and nowhere else."""
+    store, _ = dated
+    talk = begin(store, "talk", system="old prompt")
+    store.ask(talk, None, "needle")
+    store.set_system(talk, "new prompt")
+    (hit,) = store.search("needle")
+    assert (hit.message, hit.also_in) == (store.path(talk)[-1].id, ())
+    assert found(store, "role:system prompt") == ["new prompt", "old prompt"]
+
+
+def test_what_was_said_twice_is_found_twice(dated):
+    """The same words at another time, or by another speaker, are no copy."""
+    store, _ = dated
+    talk = begin(store, "talk")
+    say(store, talk, "needle", "needle")
+    answer(store, talk, "needle")
+    assert found(store, "needle") == ["needle"] * 3
+
+
+def test_copies_that_are_out_of_sight_do_not_count(dated):
+    """A copy in the trash, on a branch that was taken away or in a conversation that a filter leaves out is none."""
+    store, _ = dated
+    one = begin(store, "one", title="first")
+    shared = store.ask(one, None, "needle")
+    for name in ("trashed", "taken", "titled"):
+        store.fork(shared.id, name, name)
+    store.trash(store.by_name("trashed").id)
+    taken = store.by_name("taken").id
+    store.take_away(store.path(taken)[0].id)
+    hits = {query: [(hit.name, hit.also_in) for hit in store.search(query)] for query in ("needle", "needle title:first")}
+    assert hits == {"needle": [("titled", ("one",))], "needle title:first": [("one", ())]}
+    store.trash(one)
+    assert [(hit.name, hit.also_in) for hit in store.search("needle")] == [("titled", ())]
+
+
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
 
 
@@ -135,8 +309,11 @@ def test_every_word_of_a_message_finds_it(store, text):
 @given(query=TEXTS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_no_query_is_an_error(store, query):
-    """What people type, quotes and operators and all, is never an error of the query language."""
-    assert store.search(query) == []
+    """What people type, quotes and operators and all, is never an error of the query language; a mistake is a sentence."""
+    try:
+        assert store.search(query) == []
+    except SearchRefused:
+        assert ":" in query
 
 
 @given(text=TEXTS)

@@ -249,6 +249,23 @@ def test_search(many, store):
     assert run("search", "nowhere").stdout == "No message has these words.\n"
 
 
+def test_search_with_filters(many, store):
+    """Filters are words of the command; a mistake is a sentence and exit code 2; copies are named, for people and programs."""
+    run("tag", "a", "work")
+    assert [each["session"] for each in json.loads(run("search", "needle", "tag:work", "--json").stdout)] == ["a"]
+    assert json.loads(run("search", "role:system", "--json").stdout) == []
+    assert json.loads(run("search", "needle", "before:2001-01-01", "--json").stdout) == []
+    for wrong, meant in (("rol:user", "role:"), ("before:2026-1-5", "before:2026-01-05"), ("role:usr", "role:user")):
+        refused = run("search", wrong, "needle", "--json")
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert f"did you mean {meant}" in refused.stderr
+    store.fork(store.path(many["a"])[0].id, "fork")
+    (found,) = json.loads(run("search", "needle", "tag:work", "--json").stdout)
+    assert sorted([found["session"], *found["also_in"]]) == ["a", "fork"]
+    assert "(also in 1 other conversation)\n" in run("search", "tag:work needle").stdout
+    assert "role:user" in run("search", "--help").stdout
+
+
 def test_conversations_are_not_out_of_reach_without_the_screen(many):
     """Nobody needs the screen to find, name, read and delete what can be resumed."""
     assert listed() == ["c", "a", "b"]

@@ -401,6 +401,25 @@ def test_search_shows_hostile_text_as_text(world):
     play(world.app(session="bad"), scene, size=WIDE)
 
 
+def test_search_is_narrowed_and_says_what_it_did_not_understand(world):
+    """Filters are shown before anything is typed; a mistake is a whole sentence, and leaves when it is mended."""
+    key = world.talk("one", "needle of mine", "needle of the answer")
+    world.store.fork(world.store.path(key)[0].id, "fork", "Forked")
+
+    async def scene(pilot):
+        await pilot.press("f4")
+        await until(pilot, lambda: "before:2026-01-31" in text_of(pilot.app), "the filters")
+        assert "model:qwen" in text_of(pilot.app), "the sentence goes on in the next row"
+        await write(pilot, "needle role:use")
+        await until(pilot, lambda: "did you mean role:user?" in text_of(pilot.app), "the sentence")
+        await write(pilot, "r")
+        await until(pilot, lambda: "also in 1 other conversation" in text_of(pilot.app), "the hit and where its copy is")
+        assert "needle of the answer" not in "\n".join(rows_of(pilot.app.screen.choices))
+        await pilot.press("escape")
+
+    play(world.app(session="one"), scene, size=WIDE)
+
+
 def test_a_search_that_fails_is_said(world):
     """A database that refuses is a sentence in the place of the hits; typing goes on."""
     from localkv.errors import ConversationError
