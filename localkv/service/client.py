@@ -2,7 +2,7 @@
 
 Torch-free; never imports the engine. Threads: any may call anything; each request is read by one. Invariants: a reply of
 another epoch or to an unknown request is dropped and counted; every open request ends, if need be with
-Failed("EngineDied") made here when the engine is gone.
+Failed("EngineDied") made here when the engine is gone. An engine that says so of itself is gone from then on.
 """
 
 import functools
@@ -206,12 +206,18 @@ class EngineClient:
             known[1].put(Failed(request=request_id, epoch=self.epoch, error="Cancelled", message="given up"))
 
     def leave(self, timeout: float) -> Flushed | None:
-        """Say goodbye: the engine flushes and ends if this was the last face. None if it did not confirm in time."""
-        if self._link is None:
+        """Say goodbye: the engine flushes and ends if this was the last face. None if it did not confirm in time.
+
+        One that has given no sign of life meanwhile hangs, and is ended: nobody may be left who would do it.
+        """
+        link = self._link
+        if link is None:
             return None
         leave = Leave(request=self.next_request())
         self.send(leave)
         reply = self.next_reply(leave.request, timeout)
+        if reply is None and self._watch.hangs(timeout):
+            end_process(link.pid)
         self.close()
         return reply if isinstance(reply, Flushed) else None
 
@@ -290,6 +296,8 @@ class EngineClient:
                 self.dropped += 1
                 return
             self._watch.heard(worked=isinstance(reply, Ready | Started | Delta | Done))
+            if isinstance(reply, Failed) and reply.error == "EngineDied":
+                self._link = None  # its last words: whoever asks again must not ask this one
             if isinstance(reply, Snapshot):
                 self.latest_snapshot = reply
                 self.resumes = _resumes(reply) or self.resumes

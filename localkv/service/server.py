@@ -96,13 +96,14 @@ class EngineServer:
         try:
             self._exit_code = self._work.run()
         finally:
+            self._ending.set()  # what is left to do is bounded: a device that has failed may hang whoever gives it back
             self._faces.close()
             self._door.close()
             self._faces.end()
+            self._work.rescue()
             self._work.close()
             self._work.pulse.end()
             self._worked.set()
-            self._ending.set()
 
     def _accept(self) -> None:
         while True:

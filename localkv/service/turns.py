@@ -17,7 +17,7 @@ from localkv.chat.store import ConversationStore
 from localkv.chat.thoughts import ThoughtMeter
 from localkv.chat.tree import Conversation, Message, State, well_formed
 from localkv.config import SamplingSection
-from localkv.errors import ConversationError, EngineError, EngineUnavailable, NotWritable, UnknownConversation
+from localkv.errors import ConversationError, EngineError, EngineUnavailable, NotWritable, PathError, UnknownConversation
 from localkv.kv.record import Head
 from localkv.service.client import EngineClient
 from localkv.service.entry import Entry
@@ -244,7 +244,7 @@ class Turn:
                 return None
             request = self._client.next_request()
             self._client.send(self._submit(request))
-        except EngineError as error:
+        except (EngineError, PathError) as error:
             yield from self._finish("failed", error=type(error).__name__, message=str(error))
             return None
         self._request = request
@@ -317,7 +317,7 @@ class Turn:
     def _restart(self, death: Failed, *, repeated: bool) -> Iterator[TurnEvent]:
         try:
             self._client.restart()
-        except EngineUnavailable:
+        except (EngineUnavailable, PathError):
             return  # said when it is needed: by this turn if it is repeated, else by the next one
         yield EngineRestarted(death.message, repeated)
 

@@ -62,6 +62,11 @@ class Watch:
             self._probed_at = self._silent
             return Sign.PROBE
 
+    def hangs(self, waited_seconds: float) -> bool:
+        """Whether an engine that has worked before gave no sign of life in all of a wait that was so long."""
+        with self._lock:
+            return self._has_worked and self._silent >= waited_seconds - self.probe_seconds > 0
+
 
 def end_process(pid: int) -> None:
     """End a process that does not react to anything else."""

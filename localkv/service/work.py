@@ -115,7 +115,6 @@ class Trouble:
 
     error: str
     message: str
-    fatal: bool = False
 
 
 class Work:
@@ -142,22 +141,23 @@ class Work:
         self._housekeeping = housekeeping
         self._runtime: EngineRuntime | None = None
         self._stopping = False
+        self._broken = False
+        """Nothing can succeed in this process any more."""
         self._end_at: float | None = time.monotonic() + FIRST_FACE_SECONDS
         self.pulse = Pulse(faces, self.snapshot)
 
     def run(self) -> int:
         """The thread: work until the last face has left or `stop`. Returns the exit code of the process."""
         self._attempt("starting", self._runtime_now)
-        while (job := self._next_job()) is not None:
-            trouble = self._do(job)
+        while not self._broken and (job := self._next_job()) is not None:
+            self._do(job)
             self._mailbox.finish()
-            if trouble is not None and trouble.fatal:
-                self._faces.close()
-                return EXIT_FATAL
+            if self._broken:
+                break
             self._attempt("looking", self.pulse.beat)
             if self._housekeeping is not None:
                 self._attempt("housekeeping", self._housekeeping)
-        return EXIT_OK
+        return EXIT_FATAL if self._broken else EXIT_OK
 
     def stop(self) -> None:
         """Make `run` return soon, after a bounded flush, whoever is here. Any thread."""
@@ -181,6 +181,12 @@ class Work:
         if runtime is not None:
             runtime.hint(hint)
 
+    def rescue(self) -> None:
+        """Save what is in RAM, after a failure that ends the process: it does not need the device that has failed."""
+        if self._broken and self._runtime is not None:
+            runtime = self._runtime
+            self._attempt("rescuing", lambda: runtime.flush(FLUSH_SECONDS))
+
     def close(self) -> None:
         """Give the device back."""
         if self._runtime is not None:
@@ -194,11 +200,15 @@ class Work:
                 return job
             if not self._time_is_up() and self._background_slice():
                 continue
+            if self._broken:
+                return None
             job = self._mailbox.take(self._seconds_to_wait())
             if job is not None:
                 return job
             if self._unload_at is not None and time.monotonic() >= self._unload_at:
                 self._unload_idle()
+                if self._broken:
+                    return None
                 continue
             if self._end_at is None or time.monotonic() < self._end_at:
                 continue  # a nudge: there is background work
@@ -234,24 +244,23 @@ class Work:
             self._attempt("looking", self.pulse.beat)
         return any(more)
 
-    def _do(self, job: Job) -> Trouble | None:
+    def _do(self, job: Job) -> None:
         match job.request:
             case Leave():
                 self._let_go(job)
             case Look() if job.face is not None:
                 self._look(job.face, job.request)
             case Prepare() | Submit() | Examine() | Estimate() if job.face is not None:
-                return self._answer(job, job.face, job.request)
+                self._answer(job, job.face, job.request)
             case Forget() if job.face is not None:
                 forget = job.request
-                return self._reply(job.face, forget, "forgetting", lambda: self._runtime_now().forget(forget))
+                self._reply(job.face, forget, "forgetting", lambda: self._runtime_now().forget(forget))
             case Unload() if job.face is not None:
-                return self._unload(job.face, job.request)
+                self._unload(job.face, job.request)
             case _:
                 _log.error("a %s is not work", type(job.request).__name__)
-        return None
 
-    def _answer(self, job: Job, face: Face, request: Prepare | Submit | Examine | Estimate) -> Trouble | None:
+    def _answer(self, job: Job, face: Face, request: Prepare | Submit | Examine | Estimate) -> None:
         self._end_at = self._unload_at = None
         self.pulse.start()
         trouble = self._attempt(type(request).__name__, lambda: self._serve(job, face, request))
@@ -259,7 +268,6 @@ class Work:
         self._unload_at = time.monotonic() + self._unload_seconds if self._unload_seconds else None
         if trouble is not None and not (job.cancelled.is_set() and not job.begun):
             self._refuse(face, request, trouble)
-        return trouble
 
     def _serve(self, job: Job, face: Face, request: Prepare | Submit | Examine | Estimate) -> None:
         runtime = self._runtime_now()
@@ -277,14 +285,12 @@ class Work:
                 estimated = runtime.estimate(lambda what: self._show_loading(job, "loading", 0, 0, what, 0.0))
                 face.send(msgspec.structs.replace(estimated, request=request.request, epoch=self._epoch))
 
-    def _unload(self, face: Face, request: Unload) -> Trouble | None:
-        trouble = self._reply(face, request, "unloading", lambda: self._runtime_now().unload())
-        if trouble is None:
+    def _unload(self, face: Face, request: Unload) -> None:
+        if self._reply(face, request, "unloading", lambda: self._runtime_now().unload()):
             self._unload_at = None
-        return trouble
 
-    def _reply(self, face: Face, request: AnyRequest, what: str, step: Callable[[], AnyReply]) -> Trouble | None:
-        """Send `face` what `step` gives, or why it gave nothing."""
+    def _reply(self, face: Face, request: AnyRequest, what: str, step: Callable[[], AnyReply]) -> bool:
+        """Send `face` what `step` gives, or why it gave nothing; whether it gave something."""
 
         def send() -> None:
             face.send(msgspec.structs.replace(step(), request=request.request, epoch=self._epoch))
@@ -292,7 +298,7 @@ class Work:
         trouble = self._attempt(what, send)
         if trouble is not None:
             self._refuse(face, request, trouble)
-        return trouble
+        return trouble is None
 
     def _refuse(self, face: Face, request: AnyRequest, trouble: Trouble) -> None:
         face.send(Failed(request=request.request, epoch=self._epoch, error=trouble.error, message=trouble.message))
@@ -354,8 +360,9 @@ class Work:
         except Exception as error:  # noqa: BLE001 - thread root of the work thread: a bug in one request must not end the others
             _log.exception("%s failed", what)
             if leaves_process_unusable(error):
-                message = f"{what} failed and the engine ends ({error}); the next message starts a new one"
-                return Trouble("EngineError", message, fatal=True)
+                self._faces.close()  # before anybody hears of it: who comes back at once must find the next engine
+                self._broken = True
+                return Trouble("EngineDied", f"{what} failed and the engine ends ({error}); the next message starts a new one")
             return Trouble("EngineError", f"{what} failed in the engine ({type(error).__name__}: {error}); see localkv logs")
         return None
 

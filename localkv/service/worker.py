@@ -21,7 +21,7 @@ from typing import NoReturn
 from filelock import FileLock, Timeout
 
 from localkv.config import Config
-from localkv.errors import EngineUnavailable, LocalKVError
+from localkv.errors import EngineUnavailable, LocalKVError, PathError
 from localkv.events import EventLog
 from localkv.files import TEMP_SUFFIX, Files
 from localkv.models.readahead import begin_read_ahead
@@ -79,7 +79,7 @@ def leave(exit_code: int) -> NoReturn:
 def take_lock(file: Path, address: str, seconds: float = LOCK_SECONDS) -> FileLock | None:
     """The lock that admits one engine, waiting for an engine that is ending; None if one is running and answers.
 
-    Raises EngineUnavailable if an engine holds it for longer than `seconds` and lets nobody in.
+    Raises EngineUnavailable if an engine holds it for longer than `seconds` and lets nobody in, PathError.
     """
     lock = FileLock(file, timeout=0, mode=0o600)
     deadline = time.monotonic() + seconds
@@ -94,6 +94,8 @@ def take_lock(file: Path, address: str, seconds: float = LOCK_SECONDS) -> FileLo
                 message = f"an engine has held {file} for {seconds:.0f} s and lets nobody in; end that process, then try again"
                 raise EngineUnavailable(message) from error
             time.sleep(_LOCK_POLL_SECONDS)
+        except OSError as error:
+            raise PathError(f"cannot lock {file}: {error.strerror}; make room there, or set LOCALKV_HOME") from error
 
 
 def clear_leftovers(directory: Path, events: EventLog) -> None:
@@ -101,7 +103,11 @@ def clear_leftovers(directory: Path, events: EventLog) -> None:
 
     Their names hold the process that wrote them, so no later engine would write over them.
     """
-    left = sorted(path for path in directory.iterdir() if path.name.endswith(TEMP_SUFFIX))
+    try:
+        left = sorted(path for path in directory.iterdir() if path.name.endswith(TEMP_SUFFIX))
+    except OSError as error:  # they take some room and nothing else
+        events.emit("cache.sweep_failed", directory=str(directory), error=error.strerror)
+        return
     unlink_all(Files(), events, left)
     if left:
         events.emit("cache.sweep", directory=str(directory), files=len(left))
@@ -111,7 +117,7 @@ def _serve(home: Home, config: Config, factory: RuntimeFactory) -> int:
     epoch = uuid.uuid4().hex
     events = EventLog(home.event_log)
     clear_leftovers(home.cache_dir, events)
-    with contextlib.closing(Door(home.socket)) as door:
+    with contextlib.closing(_open_door(home.socket)) as door:
         server = EngineServer(
             door,
             make_key(home.engine_key),
@@ -128,6 +134,15 @@ def _serve(home: Home, config: Config, factory: RuntimeFactory) -> int:
         exit_code = server.run()
         events.emit("engine.end", epoch=epoch, exit_code=exit_code)
     return exit_code
+
+
+def _open_door(address: str) -> Door:
+    try:
+        return Door(address)
+    except OSError as error:
+        raise PathError(
+            f"the engine's socket {address} cannot be made: {error.strerror}; make room there, or set TMPDIR to another folder"
+        ) from error
 
 
 def _stop_on_signals(server: EngineServer) -> None:

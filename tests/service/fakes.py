@@ -2,13 +2,14 @@
 
 The last line's text is the script, words from left to right: "say WORD" streams one token, "wait" streams no more until the
 request is cancelled, "hold" waits until the test opens the gate, "die" kills this process, "crash" raises a bug, "full"
-raises ContextFull, "fault" fails like a broken device.
+raises ContextFull, "fault" fails like a broken device, "slept" does so in the first engine that is asked.
 """
 
 import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -122,6 +123,9 @@ class FakeRuntime:
                 raise ContextFull(200, 100)
             case "fault":
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            case "slept":
+                if self.diary.read_text().count(" slept") == 1:
+                    raise RuntimeError("CUDA error: unknown error")
 
     def snapshot(self, heads=()):
         far = {head.name: "ssd" for head in heads}
@@ -144,6 +148,8 @@ class FakeRuntime:
 
     def flush(self, deadline_seconds):
         self.note("flush")
+        while self.diary is not None and self.diary.with_name("slow disk").exists():
+            time.sleep(0.01)
         return Flushed(request=0, epoch="", records=3, n_bytes=30, seconds=0.0)
 
     def forget(self, request):

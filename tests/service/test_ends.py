@@ -256,6 +256,39 @@ def _open_request(client):
     return next(iter(client._inboxes))
 
 
+def test_an_engine_that_hangs_is_not_left_behind(home, spawn):
+    """kill -STOP, then the face leaves: nobody is left to end it, so the face does."""
+    child = spawn()
+    client = EngineClient(home, Config(), spawn=lambda: child, make_watch=lambda: Watch(60.0, 0.05))
+    chat, store = opened_chat(home, client)
+    assert [*chat.ask(store.by_name("s").id, "say warm").run()][-1].text == "warm"
+    os.kill(child.pid, signal.SIGSTOP)
+    assert client.leave(0.5) is None
+    assert child.wait(SECONDS) == -signal.SIGKILL
+    store.close()
+
+
+def test_an_engine_that_still_saves_is_left_to_it(home, spawn):
+    """It answers beside its work: that it takes longer than a face waits is no reason to end it."""
+    child = spawn()
+    client = EngineClient(home, Config(), spawn=lambda: child, make_watch=lambda: Watch(60.0, 0.05))
+    chat, store = opened_chat(home, client)
+    assert [*chat.ask(store.by_name("s").id, "say warm").run()][-1].text == "warm"
+    slow = home.data_dir / "slow disk"
+    slow.touch()
+    assert client.leave(0.5) is None
+    assert child.poll() is None
+    slow.unlink()
+    ended(child, home)
+    store.close()
+
+
+def opened_chat(home, client):
+    store = ConversationStore.open(home.database, home.backups)
+    store.create("s", model=ModelSection(), sampling=SamplingSection())
+    return Chat(store, client), store
+
+
 def test_a_new_face_names_an_engine_that_hangs(home, engine):
     """A face that finds a stopped engine does not wait for ever: it names the process and how to end it."""
     os.kill(engine.pid, signal.SIGSTOP)

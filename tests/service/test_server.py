@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from localkv.config import ModelSection, SamplingSection
 from localkv.kv.record import Head, pack_ids
 from localkv.service import server, work
+from localkv.service.faces import Face
 from localkv.service.launch import EXIT_FATAL, EXIT_OK, EXIT_STUCK
 from localkv.service.protocol import (
     PROTOCOL_VERSION,
@@ -398,8 +399,62 @@ def test_a_failed_device_ends_the_engine(start, peer):
     engine = start()
     face = peer(engine)
     face.say(submit(1, "fault"))
-    assert "new one" in face.until(1, Failed).message
+    last_words = face.until(1, Failed)
+    assert last_words.error == "EngineDied"
+    assert "new one" in last_words.message
     assert face.hear(1) is None
+    assert engine.wait_end() == EXIT_FATAL
+    assert engine.runtime.calls[-2:] == ["flush", "close"], "what is in RAM is saved without the device"
+
+
+def test_who_hears_that_an_engine_ends_finds_the_next_one(start, peer, monkeypatch):
+    """Its door is closed before it says so: a face that asks again at once is not let in, to meet the same end."""
+    engine, admits, send = start(), [], Face.send
+
+    def spy(face, reply):
+        if isinstance(reply, Failed):
+            admits.append(engine.server._faces.admit(face))
+        send(face, reply)
+
+    monkeypatch.setattr(Face, "send", spy)
+    peer(engine).say(submit(1, "fault"))
+    assert engine.wait_end() == EXIT_FATAL
+    assert admits == [False]
+
+
+def test_a_device_that_fails_between_requests_ends_the_engine(start, peer, monkeypatch):
+    """A device that did not survive a suspend is met by background work, too: the next question finds a new engine, not this one."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a"))
+    face.until(1, Done)
+    monkeypatch.setattr(engine.runtime, "idle", lambda: engine.runtime.misbehave("fault"))
+    face.say(Warm(request=0, model=ModelSection(), wants=(), why="open"))
+    assert engine.wait_end() == EXIT_FATAL
+    assert face.hear(1) is None
+
+
+@pytest.mark.parametrize("step", ["flush", "close"])
+def test_a_failed_device_that_cannot_be_given_back_is_left_behind(start, peer, monkeypatch, step):
+    """The end is bounded although whoever saves or closes hangs; nobody waits for that at the other end of the socket."""
+    monkeypatch.setattr(server, "STUCK_SECONDS", 0.05)
+    engine = start()
+    monkeypatch.setattr(engine.runtime, step, lambda *_: engine.runtime.gate.wait())
+    face = peer(engine)
+    face.say(submit(1, "fault"))
+    face.until(1, Failed)
+    assert face.hear(1) is None
+    assert engine.wait_end() == EXIT_STUCK
+
+
+def test_a_failed_device_that_fails_again_while_it_is_given_back_is_no_other_end(start, peer, monkeypatch):
+    """Saving and closing are tried, and the engine ends as one whose device has failed."""
+    engine = start()
+    for step in ("flush", "close"):
+        monkeypatch.setattr(engine.runtime, step, lambda *_: engine.runtime.misbehave("fault"))
+    face = peer(engine)
+    face.say(submit(1, "fault"))
+    face.until(1, Failed)
     assert engine.wait_end() == EXIT_FATAL
 
 

@@ -12,6 +12,7 @@ from localkv.chat.store import ConversationStore
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConversationError, NotWritable, UnknownConversation
 from localkv.kv.record import pack_ids
+from localkv.service.launch import EXIT_FATAL
 from localkv.service.protocol import Delta, Numbers, Progress, Started
 from localkv.service.turn_events import Asked, EngineRestarted, Finished, Saved, Unsaved
 from localkv.service.turns import Chat
@@ -486,6 +487,36 @@ def test_a_request_that_kills_two_engines_is_not_sent_to_a_third(mortal, store, 
     assert len(spawn.children) == 3
     assert run(mortal.ask(talk, "say hi"))[-1].text == "hi"
     assert len(spawn.children) == 3
+
+
+def test_a_device_that_did_not_survive_a_suspend_costs_nothing(mortal, store, talk, spawn, home):
+    """The engine says that it cannot go on, saves and ends; the same question goes to a new one by itself."""
+    events = run(mortal.ask(talk, "slept say back"))
+    assert [event.repeated for event in events if isinstance(event, EngineRestarted)] == [True]
+    assert (events[-1].state, events[-1].text) == ("complete", "back")
+    assert texts(store, talk) == [("user", "slept say back", "complete"), ("assistant", "back", "complete")]
+    assert len(spawn.children) == 2
+    assert spawn.children[0].wait(30) == EXIT_FATAL
+    assert (home.data_dir / "diary.txt").read_text().split("close")[0].split()[-1] == "flush"
+
+
+def test_a_device_that_fails_in_the_middle_leaves_the_answer_cut(mortal, store, talk, spawn):
+    """What had come is there and can be continued, in a new engine."""
+    finished = run(mortal.ask(talk, "say a fault"))[-1]
+    assert (finished.state, finished.error, finished.text) == ("cut", "EngineDied", "a")
+    assert run(mortal.continue_answer(talk))[-1].text == "amore"
+    assert texts(store, talk)[-1] == ("assistant", "amore", "complete")
+
+
+def test_a_cache_directory_that_is_not_ours_any_more_is_a_sentence(mortal, store, talk, home):
+    """Found out when an engine is to be started: the question is kept, the turn fails with what to do."""
+    home.cache_dir.chmod(0o777)
+    finished = run(mortal.ask(talk, "say a"))[-1]
+    assert (finished.state, finished.error) == ("failed", "PathError")
+    assert "chmod 700" in finished.message
+    assert texts(store, talk) == [("user", "say a", "complete"), ("assistant", "", "failed")]
+    home.cache_dir.chmod(0o700)
+    assert run(mortal.ask(talk, "say b"))[-1].text == "b"
 
 
 def test_an_engine_that_died_between_turns_is_replaced_without_a_word(mortal, store, talk, spawn):

@@ -1,19 +1,22 @@
 """The engine as a process of its own."""
 
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from localkv.config import Config, ModelSection, SamplingSection
 from localkv.errors import EngineUnavailable
-from localkv.events import read_events
+from localkv.events import EventLog, read_events
 from localkv.service.launch import EXIT_ALREADY_RUNNING, EXIT_REFUSED, start_engine
 from localkv.service.protocol import Delta, Line, Submit
-from localkv.service.worker import take_lock
+from localkv.service.worker import clear_leftovers, take_lock
 
 
 def begin(face, script):
@@ -57,6 +60,27 @@ def test_what_a_killed_engine_was_writing_is_cleared_away(client, spawn, home, n
     assert not (home.cache_dir / name).exists()
     assert (home.cache_dir / "digests.json").exists()
     assert [event.kind for event in read_events(home.event_log, 10)] == ["cache.sweep", "engine.start"]
+
+
+@pytest.mark.parametrize("place", ["engine_lock", "engine_key", "socket"])
+def test_a_place_that_cannot_be_used_is_a_sentence(home, spawn, place):
+    """What keeps an engine from starting is told with the place and what to do, without a traceback."""
+    there = Path(getattr(home, place))
+    there.mkdir()
+    assert spawn().wait(30) == EXIT_REFUSED
+    log = home.engine_log.read_text()
+    assert str(there) in log
+    assert re.search(r"make room|remove it", log)
+    assert "Traceback" not in log
+    there.rmdir()
+
+
+def test_a_cache_that_cannot_be_listed_keeps_nobody_from_chatting(home, monkeypatch):
+    """What an earlier engine left takes some room; that it cannot be cleared away now is told and no more."""
+    events = EventLog(None)
+    monkeypatch.setattr(Path, "iterdir", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    clear_leftovers(home.cache_dir, events)
+    assert [event.kind for event in events.recent] == ["cache.sweep_failed"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
