@@ -46,10 +46,19 @@ Private = Annotated[
 Model = Annotated[str | None, typer.Option("--model", help='"starter", a hub id, a folder, or a .gguf file.')]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Use this configuration file.")] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Chat with a model on this machine; every conversation's KV cache stays within reach."""
     context.obj = find_setup(config)
@@ -297,7 +306,9 @@ def keys(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="switch, decode, resume, start, exact, policy, scale or tui.")],
+    name: Annotated[
+        str, typer.Argument(help="switch, decode, resume, start, exact, policy, scale, save, ttft, typing or tui.")
+    ],
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help='For "policy": visits as JSON lines.')] = None,
     as_json: Json = False,
 ) -> None:
@@ -313,9 +324,9 @@ def bench(
 
 
 @app.command()
-def version() -> None:
+def version(as_json: Json = False) -> None:
     """The version of localkv."""
-    print(__version__)
+    print(f'{{"version": "{__version__}"}}' if as_json else __version__)
 
 
 def main(arguments: list[str] | None = None) -> None:

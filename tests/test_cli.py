@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from localkv import __version__, cli
+from localkv.commands import sessions
 from localkv.config import Config
 from localkv.errors import ConfigError, ConversationExists, LocalKVError, ModelMissing, UnknownConversation
 
@@ -33,8 +34,59 @@ def test_import_loads_nothing_heavy():
 
 
 def test_version(capfd):
-    """The version is the package's."""
+    """The version is the package's, however one asks for it."""
     assert call(capfd, "version") == (0, f"{__version__}\n", "")
+    assert call(capfd, "--version") == (0, f"{__version__}\n", "")
+    assert json.loads(call(capfd, "version", "--json")[1]) == {"version": __version__}
+
+
+def _leaves(group, path):
+    """Every command below a group, with the words that lead to it."""
+    for command in group.registered_commands:
+        name = command.name or command.callback.__name__
+        if name == "sessions":
+            yield from _leaves(sessions.app, [*path, name])
+        else:
+            yield [*path, name]
+    for each in group.registered_groups:
+        yield from _leaves(each.typer_instance, [*path, each.name])
+
+
+def test_all_help_looks_the_same_and_what_reports_has_json(capfd):
+    """Every command, wherever it is parsed, has plain help without drawn boxes; all but those that open something have --json."""
+    silent = set()
+    for path in _leaves(cli.app, []):
+        code, out, _ = call(capfd, *path, "--help")
+        assert code == 0
+        assert out.startswith(f"Usage: localkv {' '.join(path)}")
+        assert "─" not in out
+        silent |= set() if "--json" in out else {" ".join(path)}
+    assert silent == {"chat", "export", "config edit"}
+
+
+@pytest.mark.parametrize("path", [["sessions"], ["models"], ["config"], []])
+def test_groups_without_a_command_explain_themselves_plainly(capfd, path):
+    """No boxes, and no options that belong to the program as a whole."""
+    out = call(capfd, *path, "--help")[1]
+    assert "─" not in out
+    assert "completion" not in out
+
+
+def test_help_names_every_bench(capfd):
+    """The help of `bench` and the refusal of an unknown one name all of them."""
+    from localkv.commands.bench import NAMES
+
+    out = call(capfd, "bench", "--help")[1]
+    code, _, err = call(capfd, "bench", "nonsense")
+    assert code == 2
+    assert all(name in out and name in err for name in (*NAMES, "tui"))
+
+
+def test_an_unknown_conversation_names_the_option_that_begins_it(home, capfd):
+    """Who says the first thing is told how."""
+    code, _, err = call(capfd, "say", "hello", "--session", "first")
+    assert code == 2
+    assert "--new" in err
 
 
 @pytest.mark.parametrize("path", [[], ["models"], ["config"], ["sessions"]])

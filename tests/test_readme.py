@@ -21,14 +21,16 @@ def table(head, rows):
 def commands_table():
     """Every command of the command line with the first sentence of its help."""
     from localkv import cli
+    from localkv.commands import sessions
 
+    groups = {"sessions": sessions.app} | {group.name: group.typer_instance for group in cli.app.registered_groups}
     rows = [
         (f"`localkv {c.name or c.callback.__name__}`", c.callback.__doc__.strip().splitlines()[0])
         for c in cli.app.registered_commands
     ]
-    for group in cli.app.registered_groups:
-        for command in group.typer_instance.registered_commands:
-            rows.append((f"`localkv {group.name} {command.name}`", command.callback.__doc__.strip().splitlines()[0]))
+    for name, group in groups.items():
+        for command in group.registered_commands:
+            rows.append((f"`localkv {name} {command.name}`", command.callback.__doc__.strip().splitlines()[0]))
     return table(("command", "what it does"), rows)
 
 

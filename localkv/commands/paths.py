@@ -11,7 +11,7 @@ def run(setup: Setup, *, as_json: bool) -> None:
         ("config_file", setup.config_file, "settings"),
         ("themes", home.user_themes, "your own themes"),
         ("conversations", home.database, "your conversations: precious"),
-        ("backups", home.backups, "copies of the conversations, made before each change of their format"),
+        ("backups", home.backups, "copies of the conversations, one for each of the last days"),
         ("models", home.models_dir, "the starter model"),
         ("store", home.store, "cached KV: may be deleted, costs only time"),
         ("event_log", home.event_log, "what happened; never holds message text"),

@@ -18,7 +18,7 @@ from localkv.commands.output import ProgressLine, for_stream, print_json, say_to
 from localkv.commands.sentences import plan_line, progress_line
 from localkv.commands.setup import Setup
 from localkv.commands.talk import Talk, changed_model, changed_sampling, interruptible, open_talk
-from localkv.errors import ConfigError, ConversationExists
+from localkv.errors import ConfigError, ConversationExists, UnknownConversation
 from localkv.kv.record import unpack_ids
 from localkv.models.reference import STARTER, locate
 from localkv.service.protocol import Delta, Numbers, Progress, Started
@@ -121,7 +121,7 @@ def choose(talk: Talk, wish: Wish) -> Conversation:
         return _begin(talk, wish)
     if wish.system is not None:
         raise ConfigError("--system belongs to a new conversation; give --new too, and a name that is not taken")
-    conversation = talk.find(wish.session)
+    conversation = _known(talk, wish.session)
     if wish.private and not conversation.private:
         raise ConfigError("--private belongs to a new conversation; give --new too, and a name that is not taken")
     model = changed_model(conversation.model, wish.model_changes, _SOURCE)
@@ -171,6 +171,14 @@ def document(session: str, finished: Finished) -> dict[str, Any]:
     if finished.error:
         answer |= {"error": finished.error, "message": finished.message}
     return answer
+
+
+def _known(talk: Talk, name: str) -> Conversation:
+    try:
+        talk.store.by_name(name)
+    except UnknownConversation as error:
+        raise UnknownConversation(f"{error}; --new begins one") from error
+    return talk.find(name)
 
 
 def _begin(talk: Talk, wish: Wish) -> Conversation:

@@ -48,9 +48,14 @@ def progress_line(progress: Progress) -> str:
         case "prefill":
             rate = f", {progress.per_second:,.0f} tokens/s" if progress.per_second else ""
             return f"reading{detail}{share} of {format_count(progress.total)} tokens{rate}"
+        case "loading":
+            return f"{progress.detail or 'loading'}{share}{_amount(progress)}"
         case _:
-            amount = f" of {format_bytes(progress.total)}" if progress.total > 1000 else ""
-            return f"{progress.phase}{detail}{share}{amount}"
+            return f"{progress.phase}{detail}{share}{_amount(progress)}"
+
+
+def _amount(progress: Progress) -> str:
+    return f" of {format_bytes(progress.total)}" if progress.total > 1000 else ""
 
 
 def cache_lines(numbers: Numbers) -> list[str]:

@@ -32,7 +32,9 @@ KEPT = "Backups of the last days still have its text; `localkv paths` says where
 _SPEAKERS = {"system": "System", "user": "You", "assistant": "Answer"}
 _ENDINGS = {"streaming": "still being written", "stopped": "stopped", "cut": "cut by a crash", "failed": "failed"}
 
-app = typer.Typer(name="sessions", help="Saved conversations.", no_args_is_help=True)
+app = typer.Typer(
+    name="sessions", help="Saved conversations.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+)
 
 
 @app.command("list")

@@ -218,11 +218,12 @@ def looks_causal(config_file: Path) -> bool:
 def _remove_starter(folder: Path) -> int:
     if not folder.is_dir():
         raise ModelMissing("the starter model is not on this machine")
-    n_bytes = _folder_bytes(folder)
+    linked = folder.is_symlink()  # what a link leads to is not localkv's: only the link goes
+    n_bytes = 0 if linked else _folder_bytes(folder)
     try:
-        shutil.rmtree(folder)
+        folder.unlink() if linked else shutil.rmtree(folder)
     except OSError as error:
-        raise ModelError(f"{folder} could not be deleted: {error.strerror}") from error
+        raise ModelError(f"{folder} could not be deleted: {error.strerror or error}") from error
     return n_bytes
 
 

@@ -34,7 +34,7 @@ class Engine:
         self._leaving: Feed | None = None
         self.state: State = "starting"
         self.ready: Ready | None = None
-        self.phase = Phase("loading", detail="the engine")
+        self.phase = Phase("loading", detail="starting the engine")
         self._notices: list[tuple[str, bool]] = []
         self.left = False
         self.farewell = ""

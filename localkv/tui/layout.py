@@ -7,6 +7,14 @@ Narrow: the conversation alone; list and panel lie over it when asked for. Short
 WIDTHS = [(0, "-narrow"), (100, "-normal"), (120, "-wide")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 
+
+def classes_at(width: int, height: int) -> tuple[str, str]:
+    """What the screen is called at this size: how wide, how tall."""
+    wide = max(each for each in WIDTHS if each[0] <= width)
+    tall = max(each for each in HEIGHTS if each[0] <= height)
+    return wide[1], tall[1]
+
+
 CSS = """
 ChatScreen { background: $background; color: $foreground; }
 

@@ -26,7 +26,7 @@ from localkv.tui.history import History
 from localkv.tui.instruments import Instruments
 from localkv.tui.keyline import KeyLine
 from localkv.tui.keys import bindings, rebind
-from localkv.tui.layout import HEIGHTS, WIDTHS
+from localkv.tui.layout import HEIGHTS, WIDTHS, classes_at
 from localkv.tui.queue import Queue
 from localkv.tui.rowsview import RowsView
 from localkv.tui.sessions import Sessions
@@ -80,6 +80,9 @@ class Panes(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """List, conversation with what stands around it, cache panel, footer."""
+        self.add_class(
+            *classes_at(*self.app.size)
+        )  # Textual does so after the first layout: it would be that of a wide screen
         with Horizontal(id="body"):
             with Vertical(id="side"):
                 yield self.instruments.head

@@ -56,7 +56,7 @@ def describe(phase: Phase) -> str:
         case "idle":
             return phase.detail
         case "loading":
-            return f"loading{detail}{percent}{_of_bytes(phase)}"
+            return f"{phase.detail or 'loading'}{percent}{_of_bytes(phase)}"
         case "restoring":
             return f"restoring{detail}{percent}{_of_bytes(phase)}"
         case "prefill":

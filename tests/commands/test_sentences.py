@@ -49,8 +49,11 @@ def test_speed():
     ("progress", "line"),
     [
         ({"phase": "queued", "done": 0, "total": 1}, "waiting for 1 earlier request"),
-        ({"phase": "loading", "done": 1 << 20, "total": 4 << 20, "detail": "weights"}, "loading weights 25% of 4.0 MiB"),
-        ({"phase": "loading", "done": 0, "total": 0, "detail": "torch"}, "loading torch"),
+        (
+            {"phase": "loading", "done": 1 << 20, "total": 4 << 20, "detail": "checking the weights"},
+            "checking the weights 25% of 4.0 MiB",
+        ),
+        ({"phase": "loading", "done": 0, "total": 0, "detail": "starting torch"}, "starting torch"),
         ({"phase": "restoring", "done": 0, "total": 4 << 20}, "restoring 0% of 4.0 MiB"),
         ({"phase": "prefill", "done": 50, "total": 1000, "per_second": 700.0}, "reading 5% of 1,000 tokens, 700 tokens/s"),
     ],

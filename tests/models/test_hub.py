@@ -211,6 +211,17 @@ def test_remove(cache, tmp_path):  # noqa: F811
         hub.remove(str(tmp_path), tmp_path)
 
 
+def test_remove_a_starter_that_is_a_link(tmp_path):
+    """What was linked from elsewhere stays there: only the link goes."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "model.safetensors").write_bytes(b"123")
+    (tmp_path / "starter").symlink_to(elsewhere, target_is_directory=True)
+    assert hub.remove("starter", tmp_path) == 0
+    assert not (tmp_path / "starter").exists()
+    assert (elsewhere / "model.safetensors").read_bytes() == b"123"
+
+
 def test_remove_starter(tmp_path):
     """The starter's folder goes; a second time says that it is not there."""
     (tmp_path / "starter").mkdir()

@@ -180,7 +180,9 @@ class FakeClient:
             yield Unloaded(request=request_id, epoch=EPOCH, model="Qwen3-4B", freed_bytes=8 << 30, records=2, n_bytes=1)
             return
         assert isinstance(request, Prepare)
-        yield Progress(request=request_id, epoch=EPOCH, phase="loading", done=1 << 30, total=2 << 30, detail="Qwen3-4B")
+        yield Progress(
+            request=request_id, epoch=EPOCH, phase="loading", done=1 << 30, total=2 << 30, detail="loading Qwen3-4B"
+        )
         self.hold.wait(30)
         yield from self.replies_to_prepare or [ready(request.model)]
 

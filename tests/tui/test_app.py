@@ -11,6 +11,7 @@ from localkv.tui.dialogs import Confirm, Help, Rename
 from localkv.tui.glyphs import PLAIN
 from localkv.tui.listing import UNTITLED
 from localkv.tui.prompting import SystemPrompt
+from localkv.tui.transcript import Transcript
 from tests.tui.conftest import notices, play, rows_of, text_of, until
 from tests.tui.fakes import EPOCH, NUMBERS
 
@@ -743,3 +744,23 @@ def test_ascii_mode_draws_no_other_character(world, size):
         assert {char for char in shown if not char.isascii()} == set()
 
     play(world.app(session="first", glyphs=PLAIN), scene, size=size)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (119, 24), (120, 36), (80, 12)])
+def test_the_first_layout_is_the_one_that_stays(world, monkeypatch, size):
+    """No frame is drawn for another size of window than the one there is: on a slow machine it would stand for a second."""
+    world.talk("Harbours", "Why is the sky blue?", "Because of scattering.")
+    seen = set()
+    original = Transcript.on_resize
+
+    def look(transcript, event):
+        seen.add(event.size)
+        original(transcript, event)
+
+    monkeypatch.setattr(Transcript, "on_resize", look)
+
+    async def scene(pilot):
+        await until(pilot, lambda: "scattering" in text_of(pilot.app), "the conversation")
+        assert len({each.width for each in seen}) == 1
+
+    play(world.app(session="Harbours"), scene, size)

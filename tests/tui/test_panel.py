@@ -160,7 +160,8 @@ def test_short_sizes(n_bytes, text):
     [
         (Phase(), ""),
         (Phase("queued", detail="behind another conversation"), "queued behind another conversation"),
-        (Phase("loading", 1 << 30, 2 << 30, detail="Qwen"), "loading Qwen 50 %  1.0 GiB of 2.0 GiB"),
+        (Phase("loading", 1 << 30, 2 << 30, detail="checking Qwen"), "checking Qwen 50 %  1.0 GiB of 2.0 GiB"),
+        (Phase("loading", 1 << 30, 2 << 30), "loading 50 %  1.0 GiB of 2.0 GiB"),
         (Phase("restoring", 410, 1_000), "restoring 41 %  410 B of 1000 B"),
         (Phase("prefill", 3_120, 9_800, 410.0), "prefill 3,120/9,800 31 %  410.0 tok/s  ~16.3 s left"),
         (Phase("generating", 214, 0, 41.2), "generating 214 tok  41.2 tok/s"),

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from localkv.errors import LocalKVError
+from localkv.errors import ConfigError
 
 NAMES = ("switch", "decode", "resume", "start", "exact", "policy", "scale", "save", "ttft", "typing")
 LOCK_SECONDS = 1800.0
@@ -24,14 +24,14 @@ Say = Callable[[str], None]
 
 
 def run(name: str, as_json: bool, trace: Path | None = None) -> int:
-    """Run one bench and print its table or its one JSON document; returns the exit code. Raises LocalKVError.
+    """Run one bench and print its table or its one JSON document; returns the exit code. Raises ConfigError.
 
     `trace` is for "policy": a file to replay in place of the made-up traces.
     """
     if name not in NAMES:
-        raise LocalKVError(f'there is no bench "{name}"; there are: {", ".join((*NAMES, "tui"))}')
+        raise ConfigError(f'there is no bench "{name}"; there are: {", ".join((*NAMES, "tui"))}')
     if trace is not None and name != "policy":
-        raise LocalKVError(f'--trace is for the bench "policy", not for "{name}"')
+        raise ConfigError(f'--trace is for the bench "policy", not for "{name}"')
     module = importlib.import_module(f"localkv.commands.bench.{name}")
     return report(module.measure if trace is None else lambda say: module.measure(say, trace), as_json)
 
