@@ -9,7 +9,8 @@ import re
 _NEWLINES = re.compile("\r\n?|[\u2028\u2029\x0b\x0c\x85]")
 _HOSTILE = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"  # C0 and C1 controls, escape among them
-    "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # direction marks and overrides, invisible characters
+    "\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # direction marks and overrides, invisible characters
+    "\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # annotations, shorthand, music: what is between them may be hidden
     "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates; tag characters, which hide whole sentences
 )
 

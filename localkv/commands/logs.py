@@ -31,7 +31,10 @@ def run(setup: Setup, *, last: int, engine: bool, as_json: bool) -> None:
 
 def describe(event: Event) -> str:
     """An event as one line: local time, kind, fields."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
+    try:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
+    except (ValueError, OverflowError, OSError):  # a line that no clock has written
+        when = f"{event.time:.0f}".ljust(19)[:19]
     fields = "  ".join(f"{name}={value}" for name, value in event.fields.items())
     return f"{when}  {event.kind:<20} {fields}".rstrip()
 

@@ -5,6 +5,7 @@ store. Conversations are never mended, only reported: `localkv sessions restore`
 Thread: main.
 """
 
+import contextlib
 import os
 import shutil
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 from localkv.chat.audit import ChatAudit, audit_conversations
 from localkv.chat.backups import clear_unfinished, unfinished
-from localkv.commands.machine import existing, ssd_default
+from localkv.commands.machine import existing, folder_bytes, ssd_default
 from localkv.commands.output import ProgressLine, print_json, print_lines
 from localkv.commands.setup import Setup
 from localkv.errors import ConfigError, LocalKVError, StoreError
@@ -144,8 +145,7 @@ def _budget(setup: Setup) -> int | None:
     if setting != "auto":
         return parse_bytes(setting)
     usage = shutil.disk_usage(existing(home.cache_dir))
-    stored = sum(path.stat().st_size for path in home.store.rglob("*") if path.is_file())
-    return ssd_default(usage.total, usage.free, stored)
+    return ssd_default(usage.total, usage.free, folder_bytes(home.store))
 
 
 def _open_places(home: Home) -> Iterator[Finding]:
@@ -155,8 +155,9 @@ def _open_places(home: Home) -> Iterator[Finding]:
     for folder in (home.backups, home.logs):
         places += [folder, *folder.rglob("*")]
     for place in places:
-        if os.name != "nt" and place.exists() and place.stat().st_mode & OTHERS:
-            yield Finding("permissions", f"others may read {place}", path=place)
+        with contextlib.suppress(FileNotFoundError):  # a face that ends takes its log along
+            if os.name != "nt" and place.stat().st_mode & OTHERS:
+                yield Finding("permissions", f"others may read {place}", path=place)
 
 
 def _unfinished(home: Home) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from localkv.errors import BadRecord, StoreError
 from localkv.files import TEMP_SUFFIX, Files
 from localkv.kv.layout import Segment
-from localkv.kv.record import Record, decode_header, describe, tensors_of
+from localkv.kv.record import MAX_HEADER_BYTES, Record, decode_header, describe, tensors_of
 from localkv.tiers.catalogue import CATALOGUE, Row, read_rows, row_of
 from localkv.tiers.publish import FILE_SUFFIX, record_path
 from localkv.tiers.sweep import QUARANTINE, record_directories
@@ -114,6 +114,18 @@ def check_file(path: Path, files: Files) -> Good:
     if made != record or record.name != name:
         raise BadRecord(name, "checksum", _difference(record, made, name))
     return Good(row_of(record, length, files.modified(path)), tensors)
+
+
+def head_of(path: Path, files: Files) -> Record | None:
+    """What the header of the file at `path` says, whatever its payload is; None if it cannot be read."""
+    start = bytearray(8)
+    try:
+        files.read_into(path, 0, memoryview(start))
+        header = bytearray(min(int.from_bytes(start, "little"), MAX_HEADER_BYTES) + len(start))
+        files.read_into(path, 0, memoryview(header))
+        return decode_header(bytes(header), path.stem)
+    except (OSError, BadRecord):
+        return None
 
 
 def _difference(record: Record, made: Record, name: str) -> str:

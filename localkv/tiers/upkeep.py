@@ -15,9 +15,9 @@ from localkv.events import EventLog, Reason
 from localkv.files import TEMP_SUFFIX, Files
 from localkv.messages import Forget, TokenLog
 from localkv.paths import PRIVATE_DIR, PRIVATE_FILE
-from localkv.tiers.audit import Finding
+from localkv.tiers.audit import Finding, head_of
 from localkv.tiers.catalogue import CATALOGUE, Catalogue, Row
-from localkv.tiers.lineage import Lineage, needed, no_longer_needed
+from localkv.tiers.lineage import ID_BYTES, Lineage, needed, no_longer_needed
 from localkv.tiers.publish import FILE_SUFFIX, record_path, unlink_all
 from localkv.tiers.sweep import QUARANTINE, Quarantine, record_directories
 
@@ -68,7 +68,10 @@ class Upkeep:
         return [(identity, row) for identity in self._catalogue.identities() for row in self._catalogue.rows(identity)]
 
     def forget(self, logs: Sequence[TokenLog], names: Iterable[Pair] = ()) -> Freed:
-        """Remove the records of `logs` beyond what they share with others, and those named; what builds on them goes along."""
+        """Remove the records of `logs` beyond what they share with others, and those named; what builds on them goes along.
+
+        Files that no row names hold tokens, too: bad ones that were put aside, and what a killed engine left.
+        """
         wanted = set(names)
         freed = Freed()
         for identity in self._catalogue.identities():
@@ -77,7 +80,20 @@ class Upkeep:
             for log in logs:
                 gone |= no_longer_needed(lineage, log.ids, log.shared)
             freed += self.remove([(identity, lineage.rows[name]) for name in gone if name in lineage.rows])
+        if logs:
+            self.clear([each for each in self.leftovers() if self._tells_of(each.path, logs)])
         return freed
+
+    def _tells_of(self, path: Path, logs: Sequence[TokenLog]) -> bool:
+        """Whether a file without a row holds what is to be forgotten; one that cannot be read might."""
+        if not path.name.endswith((FILE_SUFFIX, TEMP_SUFFIX)):
+            return False
+        record = head_of(path, self._files)
+        if record is None:
+            return True
+        end = record.position * ID_BYTES
+        begin = end - len(record.ids)
+        return any(record.position > log.shared and log.ids[begin:end] == record.ids for log in logs)
 
     def remove(self, rows: Sequence[tuple[str, Row]], reason: str = Reason.EVICTED) -> Freed:
         """Remove these records: rows first, in one commit, then files."""
@@ -129,6 +145,8 @@ class Upkeep:
         match finding.kind:
             case "catalogue":
                 self.rows()  # a damaged one is set aside as soon as it is read, and an empty one begins
+            case "no_row" if finding.path is not None and finding.name in self._catalogue.tombstones(finding.identity):
+                self._files.remove(finding.path)  # given up on purpose, maybe for a conversation that was deleted
             case "no_row" | "row_differs" if finding.row is not None and finding.path is not None:
                 self._files.sync(finding.path)  # a row never names a file that a power cut could take back
                 self._files.sync_dir(finding.path.parent)

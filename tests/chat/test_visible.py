@@ -26,6 +26,29 @@ def test_text_stays():
     assert one_line(" a\n\tb\x1b ") == "a b^["
 
 
+SEEN = {
+    0x00AD,
+    0x200C,
+    0x200D,
+    *range(0x600, 0x606),
+    0x6DD,
+    0x70F,
+    0x890,
+    0x891,
+    0x8E2,
+    0x110BD,
+    0x110CD,
+    *range(0x13430, 0x13440),
+}
+"""Format characters that people see, or whose scripts and emoji need them: hyphens, joiners, signs of numbers, hieroglyphs in a row."""
+
+
+def test_no_format_character_hides_or_reorders():
+    """Every one that Unicode has is spelled out, but for those that are seen or that scripts need."""
+    found = {code for code in range(0x110000) if unicodedata.category(chr(code)) == "Cf"}
+    assert {code for code in found if visible(chr(code)) == chr(code)} == found & SEEN
+
+
 @given(ANY_TEXT)
 def test_nothing_to_obey_is_left(text):
     """No input gets a control character, a direction control or an unprintable surrogate through; twice is as good as once."""

@@ -10,7 +10,7 @@ from huggingface_hub import constants
 from localkv.commands import logs, models, output, paths
 from localkv.commands.setup import Setup, find_setup
 from localkv.errors import FetchFailed, PathError
-from localkv.events import EventLog
+from localkv.events import Event, EventLog
 from localkv.models import hub, starter
 
 
@@ -37,6 +37,12 @@ def test_paths_name_every_place(home, capsys):
     out = capsys.readouterr().out
     assert all(place in out for place in places.values())
     assert "precious" in out
+
+
+@pytest.mark.parametrize("time", [1e300, -1e300, 1e12, -1.0, 0.0])
+def test_a_time_that_no_clock_shows_is_one_line_all_the_same(time):
+    """A damaged or foreign line of the log does not hide the others."""
+    assert logs.describe(Event(time, "engine.start", {"pid": 1})).endswith("pid=1")
 
 
 def test_logs(home, capsys):

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +123,27 @@ def test_verify_beside_an_engine(talks, capsys):
         code, report, _ = run(capsys, "verify", "--fix", "--json")
     assert (code, report["problems"][0]["fixed"]) == (1, False)
     assert "quit every localkv" in report["message"]
+
+
+@pytest.mark.parametrize("ending", ["is_file", "exists"])
+def test_verify_of_what_vanishes_meanwhile(talks, capsys, monkeypatch, ending):
+    """An engine evicts and a face ends while it looks: what was there a moment ago is no traceback and no problem."""
+    real = getattr(Path, ending)
+    log = Path(f"{talks.database}-wal")
+    passing = talks.store / "passing.part"
+    for path in (log, passing):
+        path.touch(mode=0o600)
+
+    def then_gone(path):
+        found = real(path)
+        if path in (log, passing):
+            path.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, ending, then_gone)
+    code, report, _ = run(capsys, "verify", "--json")
+    assert [problem["kind"] for problem in report["problems"]] in ([], ["temp_file"])
+    assert report["checked_records"] == 7
 
 
 def test_verify_reports_damaged_conversations_and_leaves_them(talks, capsys):

@@ -205,6 +205,51 @@ def test_forgetting_takes_rows_and_files_of_all_identities(root):
     assert kinds(root) == []
 
 
+@pytest.mark.parametrize("spoil", ["nothing", "payload", "header"])
+@pytest.mark.parametrize("where", ["quarantine", "orphan", "temporary"])
+def test_forgetting_takes_what_no_row_names(root, spoil, where):
+    """A bad file that was put aside and what a killed engine left hold the conversation's tokens: they go, those of others stay."""
+    mine, other, shared = sample(200)[0], sample(300)[0], sample(400)[0]
+    store = open_store(root)
+    store.publish([sample(200), sample(300), sample(400)])
+    if spoil != "nothing":
+        flip(record_path(root, IDENTITY, mine.name), 5000 if spoil == "payload" else 200)
+    for record in (mine, other, shared):
+        if where == "quarantine":
+            store.quarantine(record.name, "checksum")
+        else:
+            forget_row(root, record.name)
+            path = record_path(root, IDENTITY, record.name)
+            path.rename(path.with_name(f"{record.name}.0a.part") if where == "temporary" else path)
+    store.close()
+    left = {path.name.rpartition("-")[2][:40] for path in root.rglob("*") if path.is_file()}
+    assert {mine.name, other.name, shared.name} <= left
+    logs = (TokenLog(ids=mine.ids), TokenLog(ids=shared.ids + mine.ids, shared=16))
+    forget_on_disk(root, EventLog(None), Forget(request=1, logs=logs))
+    left = {path.name.rpartition("-")[2][:40] for path in root.rglob("*") if path.is_file()}
+    assert left >= {other.name, shared.name, *(record.name for record, _ in chain(N))}
+    assert mine.name not in left
+
+
+def test_mending_brings_nothing_back_that_was_removed(root):
+    """The row went and the file could not: with --fix it goes, too; it may be of a conversation that was deleted."""
+    store = open_store(root)
+    store.publish([sample(50)])
+    path = record_path(root, IDENTITY, sample(50)[0].name)
+    content = path.read_bytes()
+    store.remove([sample(50)[0].name], "evicted")
+    store.close()
+    path.write_bytes(content)
+    path.chmod(0o600)
+    assert kinds(root) == ["no_row"]
+    upkeep = Upkeep.open(root, EventLog(None))
+    upkeep.mend(audit(root).findings)
+    upkeep.close()
+    assert not path.exists()
+    assert kinds(root) == []
+    assert sample(50)[0].name not in {row.name for _, row in read_rows(root / CATALOGUE)}
+
+
 def test_forgetting_where_there_is_no_store(tmp_path):
     """Nothing to forget is no error, and makes no file."""
     assert forget_on_disk(tmp_path, EventLog(None), Forget(request=1)).records == 0
