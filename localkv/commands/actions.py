@@ -117,7 +117,7 @@ ACTIONS = (
     Action("copy.answer", "copy the newest answer", "f6", "copy_answer"),
     Action("latest", "go to the newest text and follow it", "ctrl+l", "latest"),
     Action("suspend", "go back to the shell for a while; fg returns here", "ctrl+z", "suspend"),
-    Action("pane.next", "go to the next pane (also tab)", "f8", "next_pane"),
+    Action("pane.next", "go to the next pane (also tab, while nothing is written)", "f8", "next_pane"),
     Action("message.up", "go to the message above; keys then act on it", "alt+up", "message(-1)"),
     Action("message.down", "go to the message below; from the last one back to the composer", "alt+down", "message(1)"),
     Action("find", "find words in this conversation", "ctrl+f", "find_text", slash="find", arguments="[WORDS]"),
@@ -164,5 +164,5 @@ ACTIONS = (
     Action("archive", "put it into the archive, or back into the list", "a", "archive_row", "list"),
     Action("mark", "mark it; p, t, a, d and u then mean all that are marked", "x", "mark_row", "list"),
     Action("sort", "sort by another thing: newest, name, size", "s", "sort", "list"),
-    Action("place", "go to the next place: list, archive, trash", "v", "next_place", "list"),
+    Action("place", "go to the next place: list, archive, trash", "v", "next_place", "list", "place"),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 
 from localkv.commands.registry import completions
+from localkv.tui.glyphs import DRAWN, Glyphs
 from localkv.tui.rows import Row, row
 from localkv.tui.rowsview import RowsView
 from localkv.tui.theme import Palette
@@ -52,13 +53,23 @@ class Completion(RowsView):
     """Offers, one of them marked."""
 
     DEFAULT_CSS = """
-    Completion { height: auto; max-height: 6; display: none; background: $panel; padding: 0 1; }
+    Completion {
+        height: auto; max-height: 6; display: none; background: $panel; padding: 0 1; scrollbar-gutter: stable;
+    }
     Completion.-open { display: block; }
     """
 
-    def __init__(self, palette: Palette, offers: Offers = all_offers, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        palette: Palette,
+        glyphs: Glyphs = DRAWN,
+        offers: Offers = all_offers,
+        *,
+        id: str | None = None,  # noqa: A002  textual's
+    ) -> None:
         super().__init__(id=id)
         self._palette = palette
+        self._glyphs = glyphs
         self._offers = offers
         self._found: Sequence[Offer] = ()
         self._at = 0
@@ -115,18 +126,23 @@ class Completion(RowsView):
         found, at = tuple(self._found), self._at
         self.set_class(bool(found), "-open")
         self.styles.height = min(ROWS, len(found)) or 1
-        self.draw((found, at, self._palette.name), lambda width: _rows(found, at, self._palette, width))
+        self.draw((found, at, self._palette.name), lambda width: offer_rows(found, at, self._palette, self._glyphs, width))
         self.scroll_to(y=max(0, at - ROWS + 1), animate=False, force=True)
 
 
-def _rows(found: Sequence[Offer], at: int, palette: Palette, width: int) -> list[Row]:
-    size = min(max((cell_len(each.shown) for each in found), default=0) + 2, max(8, width // 2))
+def offer_rows(found: Sequence[Offer], at: int, palette: Palette, glyphs: Glyphs, width: int) -> list[Row]:
+    """One row for each offer: what it is in a column, and as much as fits of what is to be said about it."""
+    size = min(max((cell_len(each.shown) for each in found), default=0) + 2, max(8, 2 * width // 5))
+
+    def part(text: str, room: int) -> str:
+        return text if cell_len(text) <= room else set_cell_size(text, max(0, room - 1)).rstrip() + glyphs.ellipsis
+
     return [
         row(
             [
                 ("> " if index == at else "  ", palette.user),
-                (set_cell_size(each.shown, size), palette.user if index == at else palette.text),
-                (set_cell_size(each.about, max(0, width - size - 2)).rstrip(), palette.bold if index == at else palette.muted),
+                (set_cell_size(part(each.shown, size - 1), size), palette.user if index == at else palette.text),
+                (part(each.about, max(1, width - size - 2)), palette.bold if index == at else palette.muted),
             ]
         )
         for index, each in enumerate(found)

@@ -132,6 +132,12 @@ class Composer(TextArea):
             return
         if event.key == "space":
             self._attach_named()
+        if event.key == "tab" and self.text:
+            # Elsewhere letters are keys: who indents a line and goes on writing must not be taken there.
+            event.stop()
+            event.prevent_default()
+            self._replace_via_keyboard(" " * self.indent_width, *self.selection)
+            return
         for node in (self.screen, self):
             for binding in node._bindings.key_to_bindings.get(event.key, ()):
                 event.stop()

@@ -66,6 +66,8 @@ ChatScreen.-ascii #side { border-right: ascii $rule; }
 ChatScreen.-ascii #right { border-left: ascii $rule; }
 ChatScreen:nocolor #composer { text-style: none; }
 
+/* Below the header: what is written and the keys stay in view. */
+ToastRack { dock: top; align: right top; margin-bottom: 0; margin-top: 1; }
 Toast { background: $panel; color: $foreground; padding: 0 1; max-width: 70%; }
 Toast.-information { border-left: outer $primary; }
 Toast.-error { border-left: outer $error; }

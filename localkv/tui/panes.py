@@ -4,7 +4,7 @@ Knows no conversation and no engine: what the panes show is written by others. N
 resized: a message between two Resize events keeps Textual from folding them into one. Thread: the UI's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -63,10 +63,10 @@ class Panes(Screen[None]):
         self.composer = Composer(placeholder="Write a message", id="composer")
         self.count = Static("", id="count", markup=False)
         self.queue = Queue(palette, id="queue")
-        self.completion = self.composer.completion = Completion(palette, id="completion")
+        self.completion = self.composer.completion = Completion(palette, glyphs, id="completion")
         self.filter = Input(id="filter", placeholder="words of a title", compact=True)
         self.filter.cursor_blink = False
-        self.keyline = KeyLine(palette)
+        self.keyline = KeyLine(palette, self.say_keys)
         self.instruments = Instruments(
             glyphs,
             head=RowsView(id="side-head"),
@@ -125,6 +125,19 @@ class Panes(Screen[None]):
     def show_facts(self) -> None:
         """Bring what stands around the conversation up to date."""
 
+    def say_keys(self) -> Mapping[str, str]:
+        """By id of an action, another word in the last row."""
+        return {}
+
+    def watch_focused(self, old: Widget | None, new: Widget | None) -> None:
+        """A pane that goes away leaves the focus to the composer: without it nothing would be heard that is typed."""
+        if old is not None and not _is_shown(new):
+            self.call_later(self._listen)
+
+    def _listen(self) -> None:
+        if not _is_shown(self.focused) and self.app.app_focus:  # a window in the background has no focus and gets its own back
+            self.composer.focus()
+
     def action_help(self) -> None:
         """All keys and commands."""
         from localkv.tui.dialogs import Help
@@ -165,6 +178,7 @@ class Panes(Screen[None]):
         else:
             self.remove_class("side-open")
             self.toggle_class("panel-open")
+        self.keyline.renew()
 
     def action_statistics(self) -> None:
         """What the cache did, over time, on the whole screen."""
@@ -232,7 +246,22 @@ class Panes(Screen[None]):
         self.filter.value = ""
         self.filter.remove_class("-open")
 
+    def leave_filter(self) -> None:
+        """Show all conversations again and go on in the list."""
+        self.close_filter()
+        self.sessions.focus()
+
+    def leave_overlays(self) -> None:
+        """Leave the conversation alone and go on writing."""
+        self.close_overlays()
+        self.composer.focus()
+
     def close_overlays(self) -> None:
         """Leave the conversation alone on narrow screens."""
         self.close_filter()
         self.remove_class("side-open", "panel-open")
+
+
+def _is_shown(widget: Widget | None) -> bool:
+    """Whether no pane around it is hidden: Textual gives the focus of a pane that goes away to its neighbour, hidden or not."""
+    return widget is not None and all(node.display for node in widget.ancestors_with_self if isinstance(node, Widget))

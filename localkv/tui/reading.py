@@ -135,7 +135,17 @@ class Reading(Panes):
 
     def on_find_bar_closed(self) -> None:
         """Back to writing; the view stays where the words were."""
-        from localkv.tui.findbar import FindBar
+        self.leave_find()
 
-        self.query(FindBar).remove()
+    @property
+    def finds(self) -> bool:
+        """Whether words are looked for."""
+        return any(bar.display for bar in self.query("#find"))
+
+    def leave_find(self) -> None:
+        """Look for no words any more; the view stays where they were."""
+        self.transcript.find("")
+        for bar in self.query("#find"):
+            bar.display = False  # at once; it is taken out with the next messages
+            bar.remove()
         self.composer.focus()

@@ -20,6 +20,7 @@ class RowsView(ScrollView, inherit_bindings=False):
     """Rows, top to bottom; taller than the widget, they scroll."""
 
     BINDINGS = bindings("text")
+    FOCUS_ON_CLICK = False
     DEFAULT_CSS = """
     RowsView {
         overflow-x: hidden;

@@ -5,7 +5,7 @@ which rest when nothing moves, and the one of Writing. Dialogs and commands are 
 frame does not wait for them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from textual.message import Message
 from textual.timer import Timer
@@ -20,6 +20,7 @@ from localkv.tui.desk import Desk
 from localkv.tui.entries import first_line
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.listing import UNTITLED, to_item
+from localkv.tui.meaning import way_out, words
 from localkv.tui.ports import Chat, Client
 from localkv.tui.reading import refusing
 from localkv.tui.scrolling import use_plain_bars
@@ -113,6 +114,7 @@ class ChatScreen(Shelf, Writing):
     def _tick(self) -> None:
         if not self.stage.tick() and self._ticking is not None:
             self._ticking.pause()
+        self.keyline.renew()
         if self.stage.engine.left:
             self.app.exit()
 
@@ -270,19 +272,15 @@ class ChatScreen(Shelf, Writing):
     # Keys
 
     def action_cancel(self) -> None:
-        """Close what is open, else stop the answer, else go to the composer."""
-        if self.filter.has_class("-open") and self.focused in {self.filter, self.sessions}:
-            self.close_filter()
-            self.sessions.focus()
-        elif self.focused is self.sessions and self.sessions.unmark():
-            pass
-        elif self.sessions.place != "list" and self.focused is self.sessions:
-            self.sessions.go_to("list")
-        elif self.has_class("side-open") or self.has_class("panel-open"):
-            self.close_overlays()
-            self.composer.focus()
-        elif not self.leave_message() and not self.stage.stop():
-            self.composer.focus()
+        """Leave or stop what the last row says."""
+        way = way_out(self)
+        if way is not None:
+            way.go()
+        self.keyline.renew()
+
+    def say_keys(self) -> Mapping[str, str]:
+        """The words of the last row."""
+        return words(self)
 
     def action_new(self) -> None:
         """Start a conversation."""

@@ -108,6 +108,7 @@ class Shelf(Reading):
         """Another order, or another place."""
         event.stop()
         self.refuse(self.stage.show_list)
+        self.keyline.renew()
 
     def refuse(self, action: Callable[[], None]) -> None:
         """Do `action`; a failure that localkv names is a notice."""

@@ -39,6 +39,8 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
 
     BINDINGS = bindings("text", "message")
     ALLOW_SELECT = True
+    FOCUS_ON_CLICK = False
+    """Who selects text with the mouse goes on writing; keys of messages must not catch what is typed then."""
     DEFAULT_CSS = """
     Transcript {
         background: $background;

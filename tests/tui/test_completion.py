@@ -41,7 +41,7 @@ def test_a_finished_command_is_not_offered_again():
         (["/", "o", "p", "enter"], "/open "),
         (["/", "r", "e", "t", "down", "up", "tab"], "/retry"),
         (["/", "q", "escape", "u"], "/qu"),
-        (["a", "/", "q", "tab"], "a/q"),
+        (["a", "/", "q", "tab"], "a/q    "),
     ],
 )
 def test_keys_while_something_is_offered(world, keys, text):

@@ -1,0 +1,216 @@
+"""What keys mean where one is: typing is always heard, esc does what the last row says, nothing covers what is written."""
+
+import pytest
+from rich.cells import cell_len
+
+from localkv.tui.completion import command_offers, offer_rows
+from localkv.tui.glyphs import DRAWN
+from localkv.tui.meaning import way_out
+from tests.tui.conftest import play, text_of, until
+from tests.tui.samples import PALETTE
+
+
+async def ready(pilot):
+    await until(pilot, lambda: "ready" in text_of(pilot.app), "a ready engine")
+
+
+def last_row(app):
+    return text_of(app).splitlines()[-1]
+
+
+def furnished(world):
+    for n in range(3):
+        world.talk(f"talk {n}", "q", "an answer with a word", age=100.0 * n)
+    return world.app(session="talk 0")
+
+
+@pytest.mark.parametrize(("size", "keys", "then"), [
+    ((80, 24), ["ctrl+b", "ctrl+t"], None),
+    ((80, 24), ["ctrl+t", "f8", "ctrl+t"], None),
+    ((160, 40), ["f8", "ctrl+t"], None),
+    ((160, 40), ["f8"], (80, 24)),
+    ((160, 40), ["f8", "f8"], (80, 24)),
+    ((100, 30), ["ctrl+b", "ctrl+b", "slash", "t"], (80, 24)),
+], ids=["list to panel", "panel", "wide panel", "panel in a smaller window", "list in a smaller window", "filter"])  # fmt: skip
+def test_a_pane_that_goes_away_leaves_the_focus_to_the_composer(world, size, keys, then):
+    """Whatever takes the pane away that had the focus: what is typed next is written."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        await pilot.press(*keys)
+        if then is not None:
+            await pilot.resize_terminal(*then)
+        screen = pilot.app.chat_screen
+        await until(pilot, lambda: screen.focused is screen.composer, "the focus")
+        await pilot.press(*"dx")
+        assert screen.composer.text == "dx"
+
+    play(furnished(world), scene, size=size)
+
+
+def test_a_click_into_the_conversation_does_not_turn_words_into_keys(world):
+    """Who selects something with the mouse and then writes, writes: no letter deletes, answers again or forks."""
+    talk = world.talk("t", "q", "an answer")
+    path = [message.id for message in world.store.path(talk)]
+
+    async def scene(pilot):
+        await ready(pilot)
+        await pilot.click("#transcript", offset=(4, 3))
+        await pilot.press(*"dref")
+        assert pilot.app.chat_screen.composer.text == "dref"
+
+    play(world.app(session="t"), scene)
+    assert [message.id for message in world.store.path(talk)] == path
+
+
+def test_tab_indents_what_is_being_written(world):
+    """In a line of code tab is a tab; with nothing written it goes to the next pane."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        composer = pilot.app.chat_screen.composer
+        await pilot.press("a", "tab", "d")
+        assert composer.text == "a    d"
+        assert pilot.app.focused is composer
+        composer.load_text("")
+        await pilot.press("tab")
+        assert pilot.app.focused is not composer
+
+    play(furnished(world), scene)
+
+
+@pytest.mark.parametrize(("keys", "word", "focus"), [
+    ([], "", "composer"),
+    (["ctrl+t"], "close", "composer"),
+    (["ctrl+b"], "close", "composer"),
+    (["ctrl+b", "x"], "unmark", "sessions"),
+    (["ctrl+b", "v"], "back", "sessions"),
+    (["ctrl+b", "slash", "t"], "show all", "sessions"),
+    (["ctrl+b", "slash", "t", "down"], "show all", "sessions"),
+    (["alt+up"], "back", "composer"),
+    (["alt+up", "e"], "leave it", "composer"),
+    (["f8"], "back", "composer"),
+    (["ctrl+f", "w", "tab"], "close", "composer"),
+])  # fmt: skip
+def test_esc_does_what_the_last_row_says(world, keys, word, focus):
+    """In each state the row names what esc does, or nothing where it does nothing; pressed, that state is left."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        await until(pilot, lambda: not pilot.app.chat_screen._ticking._active.is_set(), "rest")
+        await pilot.press(*keys)
+        await pilot.pause()
+        screen = pilot.app.chat_screen
+        assert (f"esc {word}" in last_row(pilot.app)) if word else ("esc" not in last_row(pilot.app))
+        await pilot.press("escape")
+        await pilot.pause()
+        assert screen.focused.id == focus
+        left = way_out(screen)
+        assert left is None or (left.word, focus) != (word, "composer")
+
+    play(furnished(world), scene)
+
+
+def test_esc_stops_is_said_while_there_is_something_to_stop(world):
+    """The row says so from the first token to the last and not longer."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        pilot.app.chat_screen.composer.insert("hello")
+        await pilot.press("enter")
+        await until(pilot, lambda: "esc stop " in last_row(pilot.app), "the word")
+        world.chat.turns[0].end()
+        await until(pilot, lambda: "esc" not in last_row(pilot.app), "nothing to stop")
+
+    play(furnished(world), scene)
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 160])
+def test_help_is_always_named(world, width):
+    """However many keys a pane has and however narrow the window: F1 is in the last row, and so is the way out."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        into_the_list = ["ctrl+b"] * (1 if width < 100 else 2)
+        for keys, way in ((["alt+up"], "esc back"), (["escape", *into_the_list], "esc"), (["escape"], "")):
+            await pilot.press(*keys)
+            await pilot.pause()
+            assert "F1 help" in last_row(pilot.app)
+            assert way in last_row(pilot.app)
+
+    play(furnished(world), scene, size=(width, 24))
+
+
+def test_the_row_says_where_v_goes_and_that_the_trash_is_for_good(world):
+    """From the list to the archive, the trash and back; in the trash d and u are named for what they do there."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        await pilot.press("ctrl+b")
+        for word in ("v archive", "v trash", "v list"):
+            await until(pilot, lambda word=word: word in last_row(pilot.app), word)
+            assert ("d remove u bring back" in last_row(pilot.app)) == (word == "v list")
+            await pilot.press("v")
+
+    play(furnished(world), scene)
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (160, 40)])
+def test_notices_cover_neither_what_is_written_nor_the_keys(world, size):
+    """After a command that is refused, its line can be read and mended at once, and the title and phase stay in view."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        await pilot.press(*"/foo", "enter")
+        pilot.app.chat_screen.say("another notice, " * 9)
+        await until(pilot, lambda: "there is no command" in text_of(pilot.app), "the notice")
+        rows = text_of(pilot.app).splitlines()
+        screen = pilot.app.chat_screen
+        beneath = screen.instruments.phase.region.y
+        assert any("/foo" in part for part in rows[beneath:])
+        assert not any("notice" in part or "no command" in part for part in (rows[0], *rows[beneath:]))
+
+    play(furnished(world), scene, size=size)
+
+
+@pytest.mark.parametrize("width", [20, 40, 58, 78, 158])
+def test_offers_that_do_not_fit_say_so(width):
+    """A row is never wider than the window, and a text that is cut ends in a mark of that."""
+    found = command_offers("/")
+    for offer, shown in zip(found, offer_rows(found, 0, PALETTE, DRAWN, width), strict=True):
+        assert cell_len(shown.strip.text) <= width
+        assert offer.about in shown.strip.text or shown.strip.text.rstrip().endswith(DRAWN.ellipsis)
+
+
+@pytest.mark.parametrize(("answer", "named", "unnamed"), [
+    ("plain words", ["y copy", "r again"], ["fold", "code", "version"]),
+    ("<think>\nhm\n</think>\n\nwords", ["space fold"], ["code", "version"]),
+    ("```\nx = 1\n```", ["b code"], ["fold", "version"]),
+])  # fmt: skip
+def test_keys_that_do_nothing_to_a_message_are_not_named(world, answer, named, unnamed):
+    """The row on a message has what can be done to this very message."""
+    world.talk("t", "q", answer)
+
+    async def scene(pilot):
+        await ready(pilot)
+        await pilot.press("alt+up")
+        await pilot.pause()
+        shown = last_row(pilot.app)
+        assert all(word in shown for word in named)
+        assert not any(word in shown for word in unnamed)
+
+    play(world.app(session="t"), scene, size=(120, 30))
+
+
+def test_versions_are_named_where_there_are_some(world):
+    """An answer that was written twice has a key for the other one in the row."""
+    talk = world.talk("t", "q", "a")
+    world.store.begin_answer(talk, world.store.path(talk)[0].id)
+    world.store.finish_answer(world.store.get(talk).leaf, text="b", ids=b"", state="complete", head=None, numbers=None)
+
+    async def scene(pilot):
+        await ready(pilot)
+        await pilot.press("alt+up")
+        await until(pilot, lambda: "] version" in last_row(pilot.app), "the key")
+
+    play(world.app(session="t"), scene)
