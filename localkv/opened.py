@@ -280,6 +280,7 @@ def _shares(loaded: Loaded, layout: Layout | None, config: Config) -> Shares:
     limit = min(config.engine.context_tokens or loaded.context_limit, loaded.context_limit)
     setting = config.memory.vram_pool
     if loaded.device.type == "cuda" and layout is not None:
+        trim(loaded.device)  # what torch keeps of loading and proving counts as taken until then
         free = torch.cuda.mem_get_info(loaded.device)[0] - parse_bytes(config.memory.vram_margin)
         return share(layout, free, limit, setting, IN_FLIGHT)
     if config.engine.simulate == "none" or loaded.device.type != "cpu":

@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache
 
 from localkv.engine.arena import Arena
 from localkv.engine.copier import Mark
-from localkv.engine.shortage import CANDIDATES, is_shortage
+from localkv.engine.shortage import CANDIDATES, is_shortage, let_go
 from localkv.engine.slot import Slot
 from localkv.errors import OutOfMemory
 from localkv.kv.layout import Layout
@@ -203,6 +203,7 @@ class Live:
         except CANDIDATES as error:
             if not is_shortage(error):
                 raise
+            let_go(error)
             self._step_back()
             raise OutOfMemory(len(ids), self.position) from error
         self.ids.extend(ids)

@@ -174,10 +174,10 @@ def _load_weights(
     try:
         tokenizer = AutoTokenizer.from_pretrained(where, **options)
         model = AutoModelForCausalLM.from_pretrained(where, **options, **_weight_options(path, section, device))
+        if section.quant == "none":
+            torch.nn.Module.to(model, device)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, json.JSONDecodeError) as error:
         raise ModelError(f"{path.title} cannot be loaded from {path.path}: {error}") from error
-    if section.quant == "none":
-        torch.nn.Module.to(model, device)
     model.eval()
     return model, tokenizer
 
@@ -199,6 +199,7 @@ def _weight_options(path: ModelPath, section: ModelSection, device: torch.device
     elif section.quant == "8bit":
         options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
     if section.quant != "none" or device.type == "cuda":
+        # Tensor by tensor onto the card: a model that fits the card need not fit RAM first.
         options["device_map"] = {"": str(device)}
     return options
 

@@ -5,6 +5,7 @@ after one nothing in the process can be trusted.
 """
 
 import errno
+import traceback
 
 import torch
 
@@ -23,3 +24,17 @@ def is_shortage(error: BaseException) -> bool:
         return error.errno == errno.ENOMEM
     text = str(error)
     return isinstance(error, RuntimeError) and "CUDA error" not in text and any(saying in text.lower() for saying in SAYINGS)
+
+
+def let_go(error: BaseException) -> None:
+    """Empty the frames that `error` and what led to it came through.
+
+    An error keeps them, and they keep every tensor of the forward that failed: nothing of it could be given back or used for the
+    next try as long as the error, or one raised from it, is being dealt with.
+    """
+    seen: set[int] = set()
+    chain: BaseException | None = error
+    while chain is not None and id(chain) not in seen:
+        seen.add(id(chain))
+        traceback.clear_frames(chain.__traceback__)
+        chain = chain.__cause__ or chain.__context__

@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache
 
 from localkv.engine.copier import Copier, Mark, copier_for
 from localkv.engine.memory import trim
-from localkv.engine.shortage import CANDIDATES, is_shortage
+from localkv.engine.shortage import CANDIDATES, is_shortage, let_go
 from localkv.errors import OutOfMemory
 from localkv.kv.kinds import TORCH_DTYPES, Regions, SlidingRows, build_layers, set_position, sliding_capacity
 from localkv.kv.layout import DTYPE_BYTES, Layout, Slab
@@ -80,6 +80,7 @@ class Slot:
         except CANDIDATES as error:
             if not is_shortage(error):
                 raise
+            let_go(error)
             self._take(before)
             raise OutOfMemory(context_tokens, 0) from error
 

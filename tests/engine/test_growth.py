@@ -1,5 +1,7 @@
 """A slot that begins small and grows between turns: the same answers as with a large one, or a sentence where memory ends."""
 
+import weakref
+
 import msgspec
 import pytest
 import torch
@@ -7,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localkv.engine import slot as slots
-from localkv.errors import ContextFull
+from localkv.engine.slot import Slot
+from localkv.errors import ContextFull, OutOfMemory
+from localkv.kv.layout import Layer, Layout, Rows
 from localkv.opened import grown
 from tests.engine.tiny_engine import CONFIG, ask, make, runtime_of
 
@@ -68,6 +72,28 @@ def test_without_memory_the_slot_stays_and_the_answer_is_shorter(fast_dir, monke
         again, _ = ask(runtime, TEXT, lines=lines, head=done.head, n_tokens=5)
         assert again.numbers.exact
         assert runtime.opened.room_tokens > 64
+
+
+def test_a_growth_that_fails_half_way_holds_nothing_when_the_old_slot_is_taken_again(monkeypatch):
+    """Of several regions the first was there already: it must be free, or there is no room for the slot of before either."""
+    rows = Rows(2, 8, "BF16")
+    slot = Slot(Layout((Layer(0, rows, rows), Layer(1, rows, rows, 24)), 16), 64, torch.device("cpu"))
+    zeros, regions, alive = slots._zeros, [], []
+
+    def short(shape, dtype, device):
+        alive.append([region() is not None for region in regions])
+        if len(regions) == 1:
+            regions.append(lambda: None)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        region = zeros(shape, dtype, device)
+        regions.append(weakref.ref(region))
+        return region
+
+    monkeypatch.setattr(slots, "_zeros", short)
+    with pytest.raises(OutOfMemory):
+        slot.resize(128)
+    assert slot.context_tokens == 64
+    assert alive[:3] == [[], [True], [False, False]], "the third is the first region that is taken again"
 
 
 @given(st.integers(1, 1 << 17), st.integers(1, 1 << 18), st.integers(1, 1 << 17))

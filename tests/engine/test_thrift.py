@@ -1,6 +1,7 @@
 """Memory that runs out in a forward: the turn goes on, or ends in a sentence; no answer is wrong and no engine lost."""
 
 import contextlib
+import weakref
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ import torch
 from localkv.engine.shortage import is_shortage
 from localkv.engine.thrift import LEAST_TOKENS
 from localkv.errors import OutOfMemory
+from localkv.opened import Opened
 from localkv.service.work import leaves_process_unusable
 from tests.engine.tiny_engine import CONFIG, ask, make, runtime_of
 
@@ -119,6 +121,25 @@ def test_a_failure_while_copies_are_under_way_changes_no_answer(kind, fast_dir):
                 one, two = talk(runtime, f"late {k}")
             assert (one.ids, two.ids) == (first.ids, second.ids), f"forward {k}"
             runtime.opened.keeper.check()
+
+
+def test_what_a_failed_forward_held_can_be_used_while_others_are_asked_to_give_back(tmp_path, monkeypatch):
+    """An error keeps the frames that it came through; tensors of the failed forward must be free before the next try."""
+    with runtime_of(make("llama", tmp_path / "model"), tmp_path / "home") as runtime:
+        held, alive = [], []
+
+        def fail_once(*_):
+            if not held:
+                activations = torch.zeros(1000)
+                held.append(weakref.ref(activations))
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        relieve = Opened.relieve
+        monkeypatch.setattr(Opened, "relieve", lambda opened: alive.append(held[0]() is not None) or relieve(opened))
+        hook = runtime.opened.loaded.model.register_forward_pre_hook(fail_once)
+        ask(runtime, QUESTION, n_tokens=2)
+        hook.remove()
+    assert alive == [False]
 
 
 def test_a_lack_that_lasts_halves_the_chunks(tmp_path):
