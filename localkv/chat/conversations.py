@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from localkv.chat import rows
 from localkv.chat.database import Database
-from localkv.chat.search import forget_words
+from localkv.chat.erasures import Erasures, note
 from localkv.chat.tree import Conversation, Message, title_from, well_formed
 from localkv.chat.visible import visible
 from localkv.chat.writers import this_process
@@ -29,6 +29,7 @@ class ConversationTable:
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
+        self._erasures = Erasures(database)
         self._clock = clock
         self._writer = this_process()
 
@@ -143,14 +144,33 @@ class ConversationTable:
         """Bring it back from the trash."""
         self._change(conversation, "UPDATE conversations SET trashed = ? WHERE id = ?", None)
 
-    def erase(self, *conversations: str) -> None:
-        """Remove them with all their messages, for good, from the file, its index and its log. Backups may still have them."""
+    def erase(self, *conversations: str) -> bool:
+        """Remove them with all their messages, for good, from the file, its index and its log. Backups may still have them.
+
+        False: they are removed, and `complete_erasures` is to be called again for the bytes, which another program reads.
+        """
+        self._remove(conversations)
+        return self.complete_erasures()
+
+    def erase_soon(self, *conversations: str, tell: Callable[[str], None]) -> None:
+        """As `erase`, but the bytes go in a thread, or at the next start; `tell` gets what went wrong, on that thread."""
+        self._remove(conversations)
+        self.begin_erasures(tell)
+
+    def begin_erasures(self, tell: Callable[[str], None]) -> None:
+        """Go on, in a thread, with erasing what an earlier process could not; `close` waits for it a few seconds."""
+        self._erasures.begin(tell)
+
+    def complete_erasures(self) -> bool:
+        """Whether the bytes of all that was erased are gone from the file, its index and its log now."""
+        return self._erasures.complete()
+
+    def _remove(self, conversations: Iterable[str]) -> None:
         with self._database.writing() as connection:
             for conversation in conversations:
                 if connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,)).rowcount == 0:
                     raise rows.no_conversation(conversation)
-            forget_words(connection)
-        self._database.truncate_log()
+            note(connection)
 
     def _add(self, connection: sqlite3.Connection, message: Message) -> None:
         if message.parent is not None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from localkv.chat.backups import damaged, refuse_to_begin_anew
@@ -37,9 +37,10 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 class Database:
     """An open, migrated database."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, backups: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, backups: Path, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
         self.backups = backups
+        self._busy_seconds = busy_seconds
         self._connection = connection
         self._lock = threading.RLock()
 
@@ -60,16 +61,15 @@ class Database:
         refuse_to_begin_anew(path, backups)
         _make_private(path)
         with translated(path, backups), ExitStack() as undo:
-            connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+            connection = _connected(path, busy_seconds)
             undo.callback(connection.close)
             if not schema_version(connection, path, migrations):
                 refuse_to_begin_anew(path, backups, blank=True)
             _make_durable(connection, busy_seconds)
             migrate(connection, path, backups, migrations, progress)
-            connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute("PRAGMA secure_delete = ON")  # what is erased is gone from the file as well
+            _make_careful(connection)
             undo.pop_all()
-        return cls(connection, path, backups)
+        return cls(connection, path, backups, busy_seconds)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -89,15 +89,32 @@ class Database:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
 
-    def truncate_log(self) -> None:
-        """Move the write-ahead log into the database and empty it; does nothing while another process reads."""
-        with self.reading() as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    @contextmanager
+    def beside(self) -> Iterator[sqlite3.Connection]:
+        """Another connection, for long work: nobody waits for it, except that only one can write at a time. Autocommit."""
+        with translated(self.path, self.backups), closing(_connected(self.path, self._busy_seconds)) as connection:
+            _make_durable(connection, self._busy_seconds)
+            _make_careful(connection)
+            yield connection
 
     def close(self) -> None:
         """Release the file. May be called twice."""
         with self._lock, translated(self.path, self.backups):
             self._connection.close()
+
+
+def truncated(connection: sqlite3.Connection) -> bool:
+    """Whether the write-ahead log is in the database now, and empty. Waits for nobody: False while another one reads.
+
+    Most is copied first, without holding up anybody. A database that has no such log is done.
+    """
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    (patience,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(patience)}")
 
 
 @contextmanager
@@ -128,6 +145,15 @@ def _make_private(path: Path) -> None:
             path.chmod(PRIVATE_FILE)
     except OSError as error:
         raise NotWritable(f"the conversations in {path} cannot be opened ({error.strerror}); check its permissions") from error
+
+
+def _connected(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+
+
+def _make_careful(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA secure_delete = ON")  # what is erased is gone from the file as well
 
 
 def _make_durable(connection: sqlite3.Connection, busy_seconds: float) -> None:

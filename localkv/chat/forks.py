@@ -14,8 +14,8 @@ import msgspec
 
 from localkv.chat import rows
 from localkv.chat.conversations import MAX_NAME, check_name, refuse_taken
+from localkv.chat.erasures import note
 from localkv.chat.messages import MessageTable
-from localkv.chat.search import forget_words
 from localkv.chat.tree import Branch, Conversation, Message, title_from, well_formed
 from localkv.chat.visible import visible
 from localkv.errors import ConversationError, UnknownConversation
@@ -178,8 +178,8 @@ class ForkTable(MessageTable):
                 "UPDATE conversations SET n_messages = n_messages - 1 WHERE id = ?", [(owner,) for _, owner in gone]
             )
             if gone:
-                forget_words(connection)
-        self._database.truncate_log()
+                note(connection)
+        self.complete_erasures()
         return len(gone)
 
     def fork(self, message: str, name: str, title: str = "") -> Conversation:

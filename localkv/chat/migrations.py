@@ -172,6 +172,11 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE INDEX messages_by_time ON messages (created, substr(text, 1, 32))",
         ),
     ),
+    # Numbers are never used again: who removes one that is done must not remove another process's.
+    Migration(
+        "erasures that are not complete",
+        ("CREATE TABLE erasures (n INTEGER PRIMARY KEY AUTOINCREMENT)",),
+    ),
 )
 
 

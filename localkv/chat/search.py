@@ -109,11 +109,6 @@ def find(connection: sqlite3.Connection, text: str, limit: int) -> list[Hit]:
         return [_to_hit(copies, show(piece)) for copies, piece in islice(_once_each(scan, copies_of), limit)]
 
 
-def forget_words(connection: sqlite3.Connection) -> None:
-    """Make the bytes of deleted words go from the index: until it is merged it keeps them. 0.4 s with 100,000 messages."""
-    connection.execute("INSERT INTO words (words) VALUES ('optimize')")
-
-
 def marked(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     """The text without the marks that snippet() puts around words, on one line, and where they were."""
     plain: list[str] = []

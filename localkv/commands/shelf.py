@@ -13,10 +13,19 @@ from typing import Annotated
 
 import typer
 
+from localkv.chat.erasures import STILL_READ
 from localkv.chat.store import ConversationStore
 from localkv.chat.visible import visible
 from localkv.commands.output import ProgressLine, shown_on
-from localkv.errors import ConfigError, ConversationExists, LocalKVError, SearchRefused, UnknownConversation, UnusableName
+from localkv.errors import (
+    ConfigError,
+    ConversationExists,
+    LocalKVError,
+    NotWritable,
+    SearchRefused,
+    UnknownConversation,
+    UnusableName,
+)
 from localkv.paths import find_home
 from localkv.units import format_count
 
@@ -41,6 +50,7 @@ def open_store() -> Iterator[ConversationStore]:
             bar.end()
         try:
             yield store
+            _complete_erasures(store)
         finally:
             store.close()
 
@@ -53,6 +63,16 @@ def explained() -> Iterator[None]:
     except LocalKVError as error:
         typer.echo(visible(str(error)), err=True)
         raise typer.Exit(WRONG_NAME if isinstance(error, _WRONG) else REFUSED) from error
+
+
+def _complete_erasures(store: ConversationStore) -> None:
+    """What this or an earlier process erased leaves the files; what keeps it from that is no failure of the command."""
+    try:
+        problem = "" if store.complete_erasures() else STILL_READ
+    except NotWritable as error:
+        problem = str(error)
+    if problem:
+        typer.echo(visible(problem), err=True)
 
 
 def print_document(document: object) -> None:

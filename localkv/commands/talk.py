@@ -66,6 +66,7 @@ def open_talk(setup: Setup, errors: TextIO | None = None) -> Iterator[Talk]:
     bar.end()
     backup = store.begin_daily_backup(lambda problem: say_to(errors, f"[localkv] {problem}"))
     try:
+        store.begin_erasures(lambda problem: say_to(errors, f"[localkv] {problem}"))
         try:
             store.recover()
         except NotWritable as error:

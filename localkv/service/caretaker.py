@@ -4,7 +4,7 @@ Torch-free. The lock of the store decides: whoever holds it is the only writer. 
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 from filelock import FileLock, Timeout
@@ -44,7 +44,16 @@ def alone(home: Home) -> Iterator[bool]:
 
 def logs_only_in(store: ConversationStore, *conversations: str) -> list[TokenLog]:
     """What to forget of conversations: their token logs, and how much of each is in others, too."""
-    own = [log for conversation in conversations for _, log in store.token_logs(conversation) if log]
+    return shared_by_others(store, own_logs(store, *conversations), conversations)
+
+
+def own_logs(store: ConversationStore, *conversations: str) -> list[bytes]:
+    """The token logs of conversations, which are gone when they are erased. Quick: reads nothing of the others."""
+    return [log for conversation in conversations for _, log in store.token_logs(conversation) if log]
+
+
+def shared_by_others(store: ConversationStore, own: Sequence[bytes], conversations: Collection[str]) -> list[TokenLog]:
+    """The logs of these conversations, erased or not, with how much of each is in others, too. Reads all of them."""
     others = [log for owner, log in store.token_logs() if owner not in conversations]
     return [TokenLog(ids=log, shared=shared_tokens(log, others)) for log in own]
 

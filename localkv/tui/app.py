@@ -215,6 +215,7 @@ def run(
             app.introduction = lambda: introduce(config, home)
         app.chat_screen.copy_tool = find_tool(os.environ, sys.platform, shutil.which)
         backup = store.begin_daily_backup(app.tell)
+        store.begin_erasures(app.tell)
         app.endings = ENDINGS if os.name != "nt" else ()
         if os.name != "nt":
             from localkv.tui.terminal import RestingDriver  # needs termios

@@ -1,6 +1,7 @@
-"""`/erase`: a conversation is removed for good, after a question: its text at once, its cached state behind the screen.
+"""`/erase`: a conversation is removed for good, after a question: its text at once, its bytes and cached state behind the screen.
 
-Thread: the UI's; the engine is asked on a thread of its own, because it forgets between two turns.
+Thread: the UI's. The index of words is merged on a thread of the store. What other conversations share of the cached state is read,
+and the engine asked, on one more: it forgets between two turns.
 """
 
 import contextlib
@@ -9,8 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from localkv.errors import LocalKVError
-from localkv.service.caretaker import forget_through, logs_only_in
-from localkv.service.protocol import TokenLog
+from localkv.service.caretaker import forget_through, own_logs, shared_by_others
 from localkv.tui.clean import one_line
 from localkv.tui.dialogs import Confirm
 from localkv.tui.listing import UNTITLED
@@ -40,11 +40,11 @@ def ask(screen: "Shelf", conversations: Sequence[str]) -> None:
 def _erase(screen: "Shelf", keys: Sequence[str], sentence: str) -> None:
     desk = screen.desk
     try:
-        logs = logs_only_in(desk.store, *keys)
+        own = own_logs(desk.store, *keys)
         for key in keys:
             screen.take_out(key)
         desk.trashed = [each for each in desk.trashed if each not in keys]
-        desk.store.erase(*keys)
+        desk.store.erase_soon(*keys, tell=lambda problem: _tell(screen, problem))
         for key in keys:
             screen.sessions.drop(key)
     except LocalKVError as error:
@@ -52,12 +52,18 @@ def _erase(screen: "Shelf", keys: Sequence[str], sentence: str) -> None:
         return
     screen.say(f"{sentence}. Backups of the last days still have the text.")
     screen.stage.show_facts()
-    threading.Thread(target=_forget, args=(screen, logs), name="forget", daemon=True).start()
+    threading.Thread(target=_forget, args=(screen, own, keys), name="forget", daemon=True).start()
 
 
-def _forget(screen: "Shelf", logs: Sequence[TokenLog]) -> None:
+def _forget(screen: "Shelf", own: Sequence[bytes], keys: Sequence[str]) -> None:
     try:
-        forget_through(screen.stage.client, logs)
+        forget_through(screen.stage.client, shared_by_others(screen.desk.store, own, keys))
     except LocalKVError as error:
-        with contextlib.suppress(RuntimeError):  # the screen has ended meanwhile; `localkv gc` finds what is left
-            screen.app.call_from_thread(screen.say, f"{error}; `localkv gc` removes what is left", "error")
+        _tell(screen, f"{error}; `localkv gc` removes what is left")
+
+
+def _tell(screen: "Shelf", problem: str) -> None:
+    with contextlib.suppress(
+        RuntimeError
+    ):  # the screen has ended meanwhile; `localkv gc` and the next start find what is left
+        screen.app.call_from_thread(screen.say, problem, "error")

@@ -1,10 +1,12 @@
 """`localkv verify`, `gc`, `purge` and the deletion of conversations, beside an engine and without one."""
 
 import contextlib
+import gc
 import io
 import json
 import os
 import random
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -12,11 +14,14 @@ import pytest
 
 from localkv.chat.store import ConversationStore
 from localkv.cli import main
+from localkv.commands.setup import find_setup
 from localkv.config import ModelSection, SamplingSection
 from localkv.events import EventLog
 from localkv.kv.record import Head, pack_ids
 from localkv.messages import Forgotten
 from localkv.tiers.upkeep import forget_on_disk
+from localkv.tui.app import LocalKVApp
+from localkv.tui.app import run as start_screen
 from tests.placement.lives import Life
 
 from .engine import CountingRuntime, serving
@@ -199,6 +204,35 @@ def test_erase_in_the_plain_chat(talks, capsys, monkeypatch):
     assert (code, "removed, with 3 cached records" in err) == (0, True)
     assert b"swordfish" not in everything(talks)
     assert len(records(talks)) == 4
+
+
+@pytest.mark.parametrize("face", ["sessions list", "chat --plain", "chat"])
+def test_every_start_completes_what_was_being_erased(talks, capsys, monkeypatch, face):
+    """Who was killed while the words of a conversation left the index leaves them to whatever is started next."""
+    with contextlib.closing(ConversationStore.open(talks.database, talks.backups)) as store:
+        store._remove([store.by_name("secret").id])
+    assert b"swordfish" in everything(talks)
+    if face == "chat":
+        monkeypatch.setattr(LocalKVApp, "run", lambda app, **_: None)
+        assert start_screen(talks, find_setup().load()) == 0
+        gc.unfreeze()
+    else:
+        monkeypatch.setattr("sys.stdin", io.StringIO(""))
+        with serving(talks, KeepingRuntime(talks)):
+            assert run(capsys, *face.split())[0] == 0
+    assert b"swordfish" not in everything(talks)
+
+
+def test_a_command_does_not_fail_because_bytes_must_wait(talks, capsys):
+    """Another program reads the old pages: the command does what it says, and where the words still are is said beside it."""
+    with contextlib.closing(sqlite3.connect(talks.database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM messages").fetchall()
+        code, report, err = run(capsys, "sessions", "rm", "secret", "--json")
+        assert (code, report["session"], "another program reads them" in err) == (0, "secret", True)
+        assert b"swordfish" in everything(talks)
+    assert run(capsys, "sessions", "list", "--json")[0] == 0
+    assert b"swordfish" not in everything(talks)
 
 
 def test_emptying_the_trash(talks, capsys):

@@ -37,3 +37,40 @@ def test_erase_asks_and_removes_text_and_cached_state(world):
         raise AssertionError("it is still there")
     (forget,) = [sent for sent in world.client.sent if isinstance(sent, Forget)]
     assert [log.ids for log in forget.logs] == [pack_ids([1, 2, 3, 1, 2, 3])]
+
+
+def test_the_screen_does_not_wait_for_bytes(world, monkeypatch):
+    """What grows with all that was ever said is done by other threads: merging the index, reading the ids of all others."""
+    import threading
+
+    from localkv.chat.erasures import Erasures
+    from localkv.chat.store import ConversationStore
+
+    world.talk("first", "swordfish", "a1", age=10)
+    world.talk("second", "q2", "a2", age=20)
+    threads = {}
+
+    def noted(what, real, heavy):
+        def call(*arguments):
+            if heavy(*arguments):
+                threads.setdefault(what, set()).add(threading.current_thread())
+            return real(*arguments)
+
+        return call
+
+    monkeypatch.setattr(Erasures, "_merge", noted("merge", Erasures._merge, lambda *_: True))
+    logs = noted("logs", ConversationStore.token_logs, lambda store, conversation=None: conversation is None)
+    monkeypatch.setattr(ConversationStore, "token_logs", logs)
+
+    async def scene(pilot):
+        await pilot.press(*"/erase", "enter")
+        await until(pilot, lambda: "for good" in text_of(pilot.app), "the question")
+        await pilot.press("y")
+        await until(pilot, lambda: any(isinstance(sent, Forget) for sent in world.client.sent), "the engine being told")
+
+    play(world.app(session="first"), scene)
+    world.store.close()
+    assert set(threads) == {"merge", "logs"}
+    assert threading.current_thread() not in threads["merge"] | threads["logs"]
+    written = b"".join(path.read_bytes() for path in world.home.database.parent.glob("conversations.db*"))
+    assert b"swordfish" not in written
