@@ -159,3 +159,18 @@ def test_a_hostile_file_name_is_shown_harmless():
     """The name is a person's text, too."""
     rows = texts(Painter(MARKDOWN).rows(Entry("m", "user", FILED.replace("src/main", "a\x1b[2Jb" * 40)), 60))
     assert all("\x1b" not in each and len(each) <= 60 for each in rows)
+
+
+def test_nothing_is_wrapped_before_the_width_is_known(world, monkeypatch):
+    """A frame comes before the first layout: a pasted megabyte wrapped at every character took 8 s there."""
+    widths = []
+    paint = Painter.rows
+    monkeypatch.setattr(Painter, "rows", lambda self, entry, width: widths.append(width) or paint(self, entry, width))
+    world.talk("big", "word " * 1000, "an answer")
+    app = world.app(session="big")
+
+    async def scene(pilot):
+        await until(pilot, lambda: "an answer" in text_of(app), "the answer")
+
+    play(app, scene)
+    assert min(widths) > 20

@@ -40,6 +40,18 @@ def test_the_end_renders_only_what_is_seen():
     assert len(set(calls)) <= 5
 
 
+def test_nothing_is_painted_before_the_width_is_known():
+    """Rows are blank until then."""
+    calls = []
+    made = Pages(painted(calls))
+    made.load([Entry("0", "user", "5")])
+    assert view(made, 0, 5) == [""] * 5
+    assert calls == []
+    made.resize(80, "theme")
+    made.settle_end(5)
+    assert view(made, 0, 5)[0] == "0:0"
+
+
 def test_settling_moves_nothing_that_is_seen():
     """While one scrolls up through estimates, what was on screen moves exactly as far as one scrolled."""
     source = random.Random(1)
