@@ -112,6 +112,7 @@ ACTIONS = (
     Action("unload", "let the model go from memory; the next message loads it again", slash="unload"),
     Action("export", "write this conversation to FILE: .md, .json with all branches, or .txt", slash="export", arguments="[FILE]"),
     Action("settings", "open the settings in $EDITOR", "", "settings", slash="config", plain=False),
+    Action("editor", "write the message in $EDITOR", "ctrl+g", "editor", slash="editor", plain=False),
     Action("theme", "show the themes, or look at this chat in another one", slash="theme", arguments="[NAME]", plain=False),
     Action("copy", "copy what is selected; else stop the answer", "ctrl+c", "copy_or_stop"),
     Action("copy.answer", "copy the newest answer", "f6", "copy_answer"),
@@ -163,6 +164,7 @@ ACTIONS = (
     Action("tags", "change its tags", "t", "tag_row", "list"),
     Action("archive", "put it into the archive, or back into the list", "a", "archive_row", "list"),
     Action("mark", "mark it; p, t, a, d and u then mean all that are marked", "x", "mark_row", "list"),
+    Action("mark.all", "mark all that are shown, or none of them", "X", "mark_all", "list"),
     Action("sort", "sort by another thing: newest, name, size", "s", "sort", "list"),
     Action("place", "go to the next place: list, archive, trash", "v", "next_place", "list", "place"),
 )  # fmt: skip

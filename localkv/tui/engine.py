@@ -54,6 +54,7 @@ class Engine:
         """Start the engine if need be and load `model`; returns at once."""
         if self._feed is None and self._leaving is None:
             self.state = "starting"
+            self.phase = Phase("loading", detail="starting the engine")
             self._feed = Feed("engine start", lambda: self._prepare(model))
             self._feed.begin()
 
@@ -61,6 +62,7 @@ class Engine:
         """An answer came: whatever was wrong before, there is an engine now."""
         if self.state == "off":
             self.state = "ready"
+            self.phase = IDLE
 
     def leave(self, runs: Sequence[Run], sleep: Callable[[float], None] = time.sleep) -> None:
         """Stop `runs`, let the engine save and end; returns at once."""
@@ -123,7 +125,7 @@ class Engine:
                 self._notices += [(one_line(note), False) for note in event.notes]
             case Failed():
                 self.state = "off"
-                self.phase = IDLE
+                self.phase = Phase("off", detail=f"no model is loaded: {one_line(event.message)}")
                 self._notices.append((one_line(event.message), True))
             case _:
                 pass
@@ -133,4 +135,6 @@ class Engine:
             self.state = "off"
             text = str(problem) if isinstance(problem, LocalKVError) else repr(problem)
             self._notices.append((one_line(text), True))
-        self.phase = IDLE
+            self.phase = Phase("off", detail=f"the engine is off: {one_line(text)}")
+        elif self.phase.doing != "off":
+            self.phase = IDLE

@@ -14,7 +14,7 @@ from localkv.tui.glyphs import Glyphs
 from localkv.tui.history import History
 from localkv.tui.listing import TITLES
 from localkv.tui.panel import Brush, View, panel_rows, tier_line
-from localkv.tui.phase import IDLE, Phase, header_line, phase_line
+from localkv.tui.phase import IDLE, Phase, fullness, header_line, phase_line
 from localkv.tui.rows import row
 from localkv.tui.rowsview import RowsView
 from localkv.tui.theme import Palette
@@ -70,9 +70,10 @@ class Instruments:
         self.header.draw(
             (facts.title, about, name), lambda width: [row(header_line(facts.title, about, width, palette, glyphs))]
         )
+        phase = facts.phase if facts.phase != IDLE else fullness(_used(facts), _limit(facts))
         self.phase.draw(
-            (facts.phase, facts.unsaved, facts.below, name),
-            lambda width: [row(phase_line(facts.phase, width, palette, unsaved=facts.unsaved, below=facts.below))],
+            (phase, facts.unsaved, facts.below, name),
+            lambda width: [row(phase_line(phase, width, palette, unsaved=facts.unsaved, below=facts.below))],
         )
         token_bytes = facts.ready.token_bytes if facts.ready is not None else 0
         view = View(facts.snapshot, facts.numbers, facts.resume, token_bytes, self.history.flows(self.clock()))
@@ -92,12 +93,21 @@ def _about(facts: Facts) -> list[str]:
     """Facts for the right end of the header, the most important last."""
     about = []
     if facts.numbers is not None:
-        used = facts.numbers.prompt_tokens + facts.numbers.generated_tokens
-        limit = facts.ready.context_tokens if facts.ready is not None else 0
+        used, limit = _used(facts), _limit(facts)
         about.append(f"{_thousands(used)}/{_thousands(limit)} tok" if limit else f"{_thousands(used)} tok")
     about.append(one_line(facts.ready.title if facts.ready is not None else facts.model))
     about.append(facts.state)
     return about
+
+
+def _used(facts: Facts) -> int:
+    """Tokens of the open conversation."""
+    return facts.numbers.prompt_tokens + facts.numbers.generated_tokens if facts.numbers is not None else 0
+
+
+def _limit(facts: Facts) -> int:
+    """Tokens that its model can hold; 0 if that is not known yet."""
+    return facts.ready.context_tokens if facts.ready is not None else 0
 
 
 def _thousands(n: int) -> str:

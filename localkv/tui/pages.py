@@ -40,6 +40,8 @@ class Entry:
 
 
 Paint = Callable[[Entry, int], list[Row]]
+Place = tuple[str, float]
+"""A message and how far into it."""
 
 
 class Pages:
@@ -143,14 +145,14 @@ class Pages:
         rows = self.rows(index)
         return rows[offset] if offset < len(rows) else BLANK
 
-    def place(self, y: int) -> tuple[str, float]:
+    def place(self, y: int) -> Place:
         """A position that survives another width: a message and how far into it."""
         if not self._entries:
             return "", 0.0
         index, offset = self.at(y)
         return self._entries[index].id, offset / max(1, self._heights[index])
 
-    def find(self, place: tuple[str, float]) -> int:
+    def find(self, place: Place) -> int:
         """The row where `place` is now."""
         index = self._index.get(place[0])
         if index is None:

@@ -12,10 +12,14 @@ from localkv.tui.rows import Span
 from localkv.tui.theme import Palette
 from localkv.units import format_bytes, format_count, format_seconds
 
-Doing = Literal["idle", "queued", "loading", "restoring", "prefill", "generating", "stopping", "saving"]
+Doing = Literal["idle", "queued", "loading", "restoring", "prefill", "generating", "stopping", "saving", "off", "full"]
 
 MIN_TITLE = 20
 """Cells of a title that facts beside it do not take away."""
+
+
+FILLING, FULL = 0.85, 0.95
+"""Shares of the context from which on it is said how full it is, and what can be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,17 @@ class Phase:
 
 
 IDLE = Phase()
+
+
+def fullness(used_tokens: int, context_tokens: int) -> Phase:
+    """What is to be said of a context that will soon be full; IDLE as long as there is room."""
+    if not context_tokens or used_tokens < FILLING * context_tokens:
+        return IDLE
+    left = max(0, context_tokens - used_tokens)
+    said = f"context {100 * used_tokens // context_tokens} % full, {format_count(left)} tok left"
+    if used_tokens < FULL * context_tokens:
+        return Phase("full", detail=said)
+    return Phase("full", detail=f"{said}: fork above or /new")
 
 
 def foretold(started: Started) -> Phase:
@@ -53,7 +68,7 @@ def describe(phase: Phase) -> str:
     percent = f" {100 * phase.done // phase.total} %" if phase.total else ""
     detail = f" {phase.detail}" if phase.detail else ""
     match phase.doing:
-        case "idle":
+        case "idle" | "off" | "full":
             return phase.detail
         case "loading":
             return f"{phase.detail or 'loading'}{percent}{_of_bytes(phase)}"
@@ -73,7 +88,9 @@ def phase_line(phase: Phase, width: int, palette: Palette, *, unsaved: int = 0, 
     left: list[Span] = []
     if unsaved:
         left.append((f"UNSAVED {unsaved}  ", palette.error))
-    style = palette.accent if phase.doing not in {"idle", "saving"} else palette.muted
+    style = {"idle": palette.muted, "saving": palette.muted, "off": palette.error, "full": palette.warning}.get(
+        phase.doing, palette.accent
+    )
     left.append((describe(phase), style))
     hint = "esc stops" if phase.doing in {"queued", "restoring", "prefill", "generating"} else ""
     if below:

@@ -21,6 +21,7 @@ from localkv.tui.entries import first_line
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.listing import UNTITLED, to_item
 from localkv.tui.meaning import way_out, words
+from localkv.tui.pages import Place
 from localkv.tui.ports import Chat, Client
 from localkv.tui.reading import refusing
 from localkv.tui.scrolling import use_plain_bars
@@ -67,6 +68,8 @@ class ChatScreen(Shelf, Writing):
             self.welcome,
         )
         self.acts = Acts(self.stage, self.transcript, self.composer, Reach(self.say, self.copy, self.open, self.sign))
+        self._places: dict[str, Place] = {}
+        """By conversation, where the person was reading above its end."""
         self.bell = False
         """Whether an answer that nobody watches rings."""
         self._ticking: Timer | None = None
@@ -123,22 +126,38 @@ class ChatScreen(Shelf, Writing):
     @refusing
     def open(self, conversation: str) -> None:
         """Look at this conversation; one in the trash comes back from it."""
-        self.leave_words()
+        self._leave()
         self.desk.open(conversation)
         if self.desk.opened is not None and self.desk.opened.trashed is not None:
             self.sessions.change(to_item(self.desk.untrash(conversation)))
+        place = self._places.get(conversation)
+        if place is not None:
+            self.desk.read_whole()
         self.stage.show_open()
+        if place is not None:
+            self.transcript.go_to(place)
+            self.show_facts()
         self.close_overlays()
         self.composer.focus()
 
     @refusing
     def begin(self, system: str | None = None) -> None:
         """Look at a new conversation."""
-        self.leave_words()
+        self._leave()
         self.desk.begin(system)
         self.stage.show_open()
         self.close_overlays()
         self.composer.focus()
+
+    def _leave(self) -> None:
+        """Before another conversation is looked at: keep what is written, and where this one is read."""
+        if self.finds:
+            self.leave_find()
+        self.leave_words()
+        if (place := self.transcript.place) is not None:
+            self._places[self.desk.key] = place
+        else:
+            self._places.pop(self.desk.key, None)
 
     def begin_named(self, name: str) -> None:
         """Look at a new conversation that will be called `name`, or at the one that is."""

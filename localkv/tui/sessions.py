@@ -342,6 +342,13 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh()
             self.post_message(self.Rearranged())
 
+    def action_mark_all(self) -> None:
+        """Mark all that the filter left; none of them if they are marked already."""
+        here = {item.id for item in self.shown}
+        self.marked = self.marked - here if here <= self.marked else self.marked | here
+        self.refresh()
+        self.post_message(self.Rearranged())
+
     def unmark(self) -> bool:
         """Mark none; whether some were."""
         had, self.marked = bool(self.marked), frozenset()

@@ -21,7 +21,7 @@ from localkv.tui.finding import in_folded
 from localkv.tui.glyphs import DRAWN, Glyphs
 from localkv.tui.keys import bindings
 from localkv.tui.marks import Count, Marks
-from localkv.tui.pages import Entry, Pages
+from localkv.tui.pages import Entry, Pages, Place
 from localkv.tui.rows import BLANK, Row, cut, row, selected
 from localkv.tui.scrolling import stretch
 from localkv.tui.theme import Palette
@@ -92,6 +92,20 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def entries(self) -> Sequence[Entry]:
         return self._pages.entries
+
+    @property
+    def place(self) -> Place | None:
+        """Where the person reads, a message and how far into it; None at the end."""
+        return None if self.following or not len(self._pages) else self._pages.place(round(self.scroll_y))
+
+    def go_to(self, place: Place) -> None:
+        """Read on where `place` is, if its message is here."""
+        if self._pages.index(place[0]) is not None:
+            self.following = False
+            self._move(self._pages.find(place))
+            self._settle()
+            self._look_at_end()
+            self.refresh()
 
     def show(self, entries: Sequence[Entry]) -> None:
         """Another conversation, seen at its end."""

@@ -48,6 +48,12 @@ class Writing(Reading):
         self.composer.attach(path)
         self.composer.focus()
 
+    def action_editor(self) -> None:
+        """Write the message in the person's editor."""
+        from localkv.tui.drafting import edit_draft  # not needed for the first frame
+
+        edit_draft(self)
+
     def on_composer_refused(self, event: Composer.Refused) -> None:
         """Say why a file is not attached."""
         event.stop()

@@ -1,12 +1,16 @@
 """What keys mean where one is: typing is always heard, esc does what the last row says, nothing covers what is written."""
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 
+from localkv.errors import EngineUnavailable
+from localkv.service.protocol import Failed
 from localkv.tui.completion import command_offers, offer_rows
 from localkv.tui.glyphs import DRAWN
 from localkv.tui.meaning import way_out
-from tests.tui.conftest import play, text_of, until
+from tests.tui.conftest import play, rows_of, text_of, until
+from tests.tui.fakes import EPOCH, NUMBERS
 from tests.tui.samples import PALETTE
 
 
@@ -214,3 +218,113 @@ def test_versions_are_named_where_there_are_some(world):
         await until(pilot, lambda: "] version" in last_row(pilot.app), "the key")
 
     play(world.app(session="t"), scene)
+
+
+def test_reading_goes_on_where_it_was_left(world):
+    """Another conversation and back: the rows that were read are there; one that was followed is at its end."""
+    world.talk("long", *(f"row {n}\n" * 9 for n in range(80)), age=10.0)
+    other = world.talk("other", "q", "a", age=20.0)
+    talk = world.store.by_name("long").id
+
+    async def scene(pilot):
+        await ready(pilot)
+        screen = pilot.app.chat_screen
+        await pilot.press(*["pageup"] * 20)
+        read = rows_of(screen.transcript)
+        for _ in range(2):
+            screen.open(other)
+            await pilot.pause()
+            assert rows_of(screen.transcript) != read
+            screen.open(talk)
+            await pilot.pause()
+            assert rows_of(screen.transcript) == read
+        assert "more below" in text_of(pilot.app)
+        await pilot.press("ctrl+l")
+        end = rows_of(screen.transcript)
+        screen.open(other)
+        screen.open(talk)
+        await pilot.pause()
+        assert rows_of(screen.transcript) == end
+
+    play(world.app(session="long"), scene)
+
+
+def test_words_are_not_looked_for_in_the_next_conversation(world):
+    """Another conversation is opened: the row for words and its count, which was the other one's, are gone."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        await pilot.press("ctrl+f", *"word")
+        await until(pilot, lambda: "1/1" in text_of(pilot.app), "the count")
+        await pilot.press("ctrl+pagedown")
+        await until(pilot, lambda: "talk 1" in text_of(pilot.app).splitlines()[0], "the next one")
+        assert "1/1" not in text_of(pilot.app)
+        await pilot.press(*"dx")
+        assert pilot.app.chat_screen.composer.text == "dx"
+
+    play(furnished(world), scene)
+
+
+def test_many_are_marked_at_once(world):
+    """X marks all that the filter left and nothing else; d moves them to the trash together; X again marks none."""
+    for n in range(12):
+        world.talk(f"old {n}", "q", "a", age=1e6 + n)
+
+    async def scene(pilot):
+        await ready(pilot)
+        sessions = pilot.app.chat_screen.sessions
+        await pilot.press("ctrl+b", "slash", *"old", "down", "X")
+        await until(pilot, lambda: "12 marked" in text_of(pilot.app), "the count")
+        await pilot.press("X")
+        assert not sessions.marked
+        await pilot.press("X", "d")
+        await until(pilot, lambda: sessions.count == 3, "the others")
+        assert {item.title for item in sessions.items if item.place == "trash"} == {f"old {n}" for n in range(12)}
+
+    play(furnished(world), scene)
+
+
+@pytest.mark.parametrize(("share", "said"), [
+    (0.5, ""), (0.84, ""), (0.865, "context 86 % full"), (0.96, "95 % full, 1,311 tok left: fork above or /new"), (1.0, "100 % full"),
+])  # fmt: skip
+def test_a_context_that_fills_is_told_in_time(world, monkeypatch, share, said):
+    """From 85 % on the phase line says how much is left, from 95 % on what can be done, also in the smallest window."""
+    used = round(share * 32_768)
+    numbers = msgspec.structs.replace(NUMBERS, prompt_tokens=used - 100, generated_tokens=100)
+    monkeypatch.setattr("tests.tui.conftest.NUMBERS", numbers)
+
+    async def scene(pilot):
+        await ready(pilot)
+        shown = text_of(pilot.app)
+        assert said in shown
+        assert ("context" in shown) == bool(said)
+
+    play(furnished(world), scene, size=(60, 16))
+
+
+@pytest.mark.parametrize("how", ["connect", "load"])
+def test_why_there_is_no_engine_stays_in_view(world, how):
+    """The notice goes after some seconds; the phase line keeps saying it until an engine works."""
+    if how == "connect":
+        world.client.connect_problem = EngineUnavailable("no such engine")
+    else:
+        world.client.replies_to_prepare = [Failed(request=1, epoch=EPOCH, error="ModelMissing", message="no such engine")]
+    app = furnished(world)
+
+    async def scene(pilot):
+        await until(pilot, lambda: "off" in text_of(app).splitlines()[0], "the state")
+        app.clear_notifications()
+        screen = app.chat_screen
+        await until(pilot, lambda: not screen._ticking._active.is_set(), "rest")
+        line = rows_of(screen.instruments.phase)[0]
+        assert "no such engine" in line
+        world.client.connect_problem = world.client.replies_to_prepare = None
+        world.client.alive = True
+        screen.composer.insert("are you there?")
+        await pilot.press("enter")
+        await until(pilot, lambda: world.chat.turns, "a turn")
+        world.chat.turns[0].end()
+        await until(pilot, lambda: "ready" in text_of(app).splitlines()[0], "an engine")
+        assert "no such engine" not in rows_of(screen.instruments.phase)[0]
+
+    play(app, scene)
