@@ -67,8 +67,11 @@ class ConversationStore(PromptTable):
             return [*read_logs(connection, conversation)]
 
     def search(self, text: str, limit: int = 50) -> builtins.list[Hit]:
-        """Messages in which all words of `text` occur, the newest first, outside the trash; "quoted words" as they stand."""
-        with self._database.reading() as connection:
+        """What `text` asks for (`chat/query`), the newest first, outside the trash, each once, however often it was copied.
+
+        Raises SearchRefused. On a connection of its own: nobody waits for a search that has to read everything.
+        """
+        with self._database.beside() as connection:
             return find(connection, text, limit)
 
     def messages(self, conversation: str) -> builtins.list[Message]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from localkv.tui.shelf import Shelf
 
 HITS = 100
+_WIDE = 60
+"""Cells from which on there is room for more than title and age."""
 _SPEAKERS = {"user": "you", "assistant": "answer", "system": "system"}
 
 Find = Callable[[str, int], Sequence[Hit]]
@@ -105,7 +107,7 @@ class Search(Picker[Hit | None]):
 
 def rows_of(hit: Hit, width: int, now: float, palette: Palette) -> list[list[Span]]:
     """Title, where copies are, speaker and age; below them the text around the words."""
-    also = f"  {elsewhere(hit)}" if hit.also_in else ""
+    also = f"  {elsewhere(hit)}" if hit.also_in and width >= _WIDE else ""
     end = f"{also}{_SPEAKERS[hit.role]:>9} {format_age(max(0.0, now - hit.created)):>4} "
     title = one_line(hit.title) or UNTITLED
     head: list[Span] = [

@@ -1,5 +1,6 @@
 """Search in the words of all messages: what is found, in which order, and how a hit is shown."""
 
+import threading
 from datetime import datetime
 
 import pytest
@@ -216,6 +217,25 @@ def test_what_looks_like_a_filter_is_found_when_it_is_text(store, talk):
     assert found(store, "http://example") == ["see http://example.org/x"]
     assert found(store, "foo:bar") == ["foo:bar is set"]
     assert found(store, '"role:user"') == ["the role:user of it"]
+
+
+def test_nobody_waits_for_a_search(store, talk, monkeypatch):
+    """One that reads every message takes a while, and the list and the composer need the store meanwhile."""
+    from localkv.chat import store as module
+
+    done = []
+
+    def find(*arguments):
+        other = threading.Thread(target=lambda: (store.set_draft(talk, "typed meanwhile"), done.append(store.list())))
+        other.start()
+        other.join(20)
+        return real(*arguments)
+
+    real = module.find
+    monkeypatch.setattr(module, "find", find)
+    say(store, talk, "needle")
+    assert found(store, "needle") == ["needle"]
+    assert len(done) == 1
 
 
 # ---- copies ----

@@ -401,6 +401,26 @@ def test_search_shows_hostile_text_as_text(world):
     play(world.app(session="bad"), scene, size=WIDE)
 
 
+def test_a_system_prompt_that_was_found_opens(world):
+    """Its conversation opens on the branch that it stands above, from the start."""
+    key = world.talk("one", "first question", "an answer", age=500)
+    world.store.set_system(key, "answer like a walrus")
+    world.store.set_system(key, "answer like a heron")
+    world.talk("other", "no", "nothing", age=5)
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        screen.action_search("role:system walrus")
+        await until(pilot, lambda: "like a walrus" in text_of(pilot.app), "the hit")
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.desk.key == key, "the conversation")
+        assert screen.desk.system == "answer like a walrus"
+        await until(pilot, lambda: "first question" in "\n".join(rows_of(screen.transcript)), "its beginning")
+        assert notices(pilot.app) == ""
+
+    play(world.app(session="other"), scene, size=WIDE)
+
+
 def test_search_is_narrowed_and_says_what_it_did_not_understand(world):
     """Filters are shown before anything is typed; a mistake is a whole sentence, and leaves when it is mended."""
     key = world.talk("one", "needle of mine", "needle of the answer")
