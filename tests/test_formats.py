@@ -36,7 +36,7 @@ def test_conversations_of_every_format_are_all_there(old):
     system, question, cut = store.path(first.id)
     assert (system.role, question.text, question.ids) == ("system", "What is a KV cache?", pack_ids(range(16)))
     assert (cut.text, cut.state, unpack_ids(cut.ids)) == ("half an ans", "cut", [5])
-    answer = store.siblings(cut.id)[0]
+    answer = store.message(store.shown_versions(cut.id)[0])
     assert (answer.text, answer.state, answer.head.tokens) == ("State. \U0001f642", "complete", 32)
     assert answer.head.name == chain(2)[1][0].name
     assert (first.tags, first.archived, first.queue) == ((), None, ())

@@ -170,7 +170,7 @@ def test_retry_and_continue(home):
     store = ConversationStore.open(home.database, home.backups)
     path = store.path(store.by_name("s").id)
     assert path[-1].text == "Amore"
-    assert len(store.siblings(path[-1].id)) == 2
+    assert len(store.shown_versions(path[-1].id)) == 2
     store.close()
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localkv.chat import rows
-from localkv.chat.logs import ID_BYTES
 from localkv.chat.migrations import MIGRATIONS
 from localkv.errors import ConversationError
+from localkv.kv.record import ID_BYTES
 
 BUSY_SECONDS = 5.0
 RESTORE = "run: localkv sessions restore --list"

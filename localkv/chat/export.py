@@ -20,10 +20,11 @@ import msgspec
 
 from localkv.chat.conversations import check_tag
 from localkv.chat.imports.incoming import Incoming, Node
-from localkv.chat.tree import Conversation, Message, Role, State
+from localkv.chat.tree import Conversation, Message, State
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ImportRefused, UnusableName
 from localkv.figures import Numbers
+from localkv.messages import Role
 
 VERSION = 1
 FORMATS = {"md": ".md", "json": ".json", "text": ".txt"}

@@ -8,15 +8,12 @@ again. A branch that was taken away is hidden and not deleted: it comes back who
 import builtins
 import sqlite3
 import uuid
-from collections.abc import Iterable
-
-import msgspec
 
 from localkv.chat import rows
 from localkv.chat.conversations import MAX_NAME, check_name, refuse_taken
 from localkv.chat.erasures import note
 from localkv.chat.messages import MessageTable
-from localkv.chat.tree import Branch, Conversation, Message, title_from, well_formed
+from localkv.chat.tree import Branch, Conversation, Message, copied, title_from, well_formed
 from localkv.chat.visible import visible
 from localkv.errors import ConversationError, UnknownConversation
 from localkv.kv.record import Head
@@ -198,7 +195,7 @@ class ForkTable(MessageTable):
                 " SELECT ?, ?, ?, model, sampling, ?, ?, system, private, tags FROM conversations WHERE id = ?",
                 (key, name, title_from(title or source.title), now, now, source.id),
             )
-            copies = _copied(self.path(source.id, message), key)
+            copies = copied(self.path(source.id, message), key)
             for copy in copies:
                 rows.insert_message(connection, copy)
             heads = [copy.head.name for copy in copies if copy.head is not None]
@@ -208,22 +205,6 @@ class ForkTable(MessageTable):
                 (copies[-1].id, sum(copy.role != "system" for copy in copies), key),
             )
             return rows.conversation(connection, key)
-
-
-def _copied(path: Iterable[Message], conversation: str) -> list[Message]:
-    """The same messages in another conversation; an answer that is being written is copied as far as it is."""
-    copies: list[Message] = []
-    for each in path:
-        copies.append(
-            msgspec.structs.replace(
-                each,
-                id=uuid.uuid4().hex,
-                conversation=conversation,
-                parent=copies[-1].id if copies else None,
-                state="stopped" if each.state == "streaming" else each.state,
-            )
-        )
-    return copies
 
 
 def _shown_children(connection: sqlite3.Connection, conversation: str, parent: str | None) -> list[str]:

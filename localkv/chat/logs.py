@@ -6,7 +6,7 @@ Reads the tree of messages and no text. Thread: that of the caller, who holds th
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-ID_BYTES = 4
+from localkv.kv.record import ID_BYTES
 
 Step = tuple[str | None, bytes]
 """A message's parent and ids."""

@@ -15,9 +15,10 @@ import msgspec
 
 from localkv.chat import rows
 from localkv.chat.conversations import ConversationTable
-from localkv.chat.tree import Message, Role, State, title_from, well_formed
+from localkv.chat.tree import Message, State, title_from, well_formed
 from localkv.errors import ConversationError
 from localkv.kv.record import Head
+from localkv.messages import Role
 
 _UP = """
     WITH RECURSIVE up (id) AS (
@@ -26,15 +27,6 @@ _UP = """
         SELECT messages.parent FROM up JOIN messages
             ON messages.conversation = :conversation AND messages.id = up.id
     )
-"""
-_BELOW = """
-    WITH RECURSIVE below (seq, id, conversation) AS (
-        SELECT seq, id, conversation FROM messages WHERE id = ?
-        UNION
-        SELECT messages.seq, messages.id, messages.conversation FROM below JOIN messages
-            ON messages.conversation = below.conversation AND messages.parent = below.id
-    )
-    SELECT id FROM below ORDER BY seq DESC LIMIT 1
 """
 
 
@@ -139,19 +131,6 @@ class MessageTable(ConversationTable):
                 rows.SELECT_MESSAGES + "WHERE conversation = ? AND parent IS ? ORDER BY seq", (conversation, message)
             ).fetchall()
         return [rows.to_message(row) for row in found]
-
-    def siblings(self, message: str) -> builtins.list[Message]:
-        """All alternatives to `message`, itself among them, oldest first."""
-        known = self.message(message)
-        return self.children(known.parent, known.conversation)
-
-    def newest_leaf(self, message: str) -> str:
-        """The end of the branch below `message` that was written last; itself if nothing is below."""
-        with self._database.reading() as connection:
-            row = connection.execute(_BELOW, (message,)).fetchone()
-        if row is None:
-            raise rows.no_message(message)
-        return str(row[0])
 
     # Steps inside a transaction
 

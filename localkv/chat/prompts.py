@@ -13,7 +13,7 @@ import msgspec
 
 from localkv.chat import rows
 from localkv.chat.forks import ForkTable
-from localkv.chat.tree import Conversation, Message, well_formed
+from localkv.chat.tree import Conversation, Message, copied, well_formed
 
 
 class PromptTable(ForkTable):
@@ -39,26 +39,18 @@ class PromptTable(ForkTable):
 
 
 def _say_again(connection: sqlite3.Connection, conversation: str, system: str, path: Sequence[Message], now: float) -> None:
-    said = [message for message in path if message.role != "system"]
-    copies: list[Message] = []
-    if system:
-        copies.append(Message(uuid.uuid4().hex, conversation, None, "system", system, b"", "complete", now))
-    for message in said:
-        copies.append(
-            msgspec.structs.replace(
-                message,
-                id=uuid.uuid4().hex,
-                parent=copies[-1].id if copies else None,
-                ids=message.ids if message.role == "assistant" else b"",
-                state="stopped" if message.state == "streaming" else message.state,
-                head=None,
-            )
-        )
-    for copy in copies:
-        rows.insert_message(connection, copy)
+    prompt = Message(uuid.uuid4().hex, conversation, None, "system", system, b"", "complete", now) if system else None
+    if prompt is not None:
+        rows.insert_message(connection, prompt)
+    leaf = prompt.id if prompt is not None else None
+    said = copied((message for message in path if message.role != "system"), conversation, leaf)
+    for copy in said:
+        ids = copy.ids if copy.role == "assistant" else b""
+        rows.insert_message(connection, msgspec.structs.replace(copy, ids=ids, head=None))
+        leaf = copy.id
     connection.execute(
         "UPDATE conversations SET system = ?, leaf = ?, n_messages = n_messages + ? WHERE id = ?",
-        (system, copies[-1].id if copies else None, len(said), conversation),
+        (system, leaf, len(said), conversation),
     )
 
 

@@ -13,9 +13,10 @@ from datetime import date
 from types import MappingProxyType
 from typing import NamedTuple
 
-from localkv.chat.tree import Role, well_formed
+from localkv.chat.tree import well_formed
 from localkv.chat.visible import one_line
 from localkv.errors import SearchRefused
+from localkv.messages import Role
 
 FILTERS: Mapping[str, str] = MappingProxyType(
     {

@@ -19,7 +19,7 @@ import msgspec
 
 from localkv.chat import rows
 from localkv.chat.query import SPOKEN, Part, Query, parse
-from localkv.chat.tree import Role
+from localkv.messages import Role
 
 _OPEN, _CLOSE = "\x02", "\x03"
 _UNSPACED = re.compile(

@@ -26,13 +26,14 @@ SentencePiece tokenizers do not decode to the text they were given.
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from jinja2 import TemplateError as JinjaError
 from transformers import PreTrainedTokenizerBase
 
 from localkv.errors import TemplateError
 from localkv.kv.record import unpack_ids
+from localkv.messages import Role
 
 PLAIN_TEMPLATE = """\
 {%- for message in messages -%}
@@ -46,8 +47,6 @@ PLAIN_TEMPLATE = """\
 
 PLAIN_STOP = ("\n\nUser:",)
 """Where such a model begins to write the other side."""
-
-Role = Literal["system", "user", "assistant"]
 
 
 class LineLike(Protocol):

@@ -1,23 +1,22 @@
-"""The tree of messages of a conversation: its types, walks through it, and its title.
+"""The tree of messages of a conversation: its types, copies of its paths, and its title.
 
-Pure and torch-free; knows no database and no tokenizer. Thread: any. A conversation is a forest of messages with one leaf
-that the person looks at; editing and regenerating add a sibling and never change what was there. Every walk is a loop: a
-conversation of 100,000 messages is deeper than Python's stack. Mappings of messages are in the order of writing, so that a
-parent always stands before its children.
+Torch-free; knows no database and no tokenizer. Thread: any. A conversation is a forest of messages with one leaf that the
+person looks at; editing and regenerating add a sibling and never change what was there. Walks through it are the database's
+(messages.py, forks.py).
 """
 
 import re
 import unicodedata
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 
 from localkv.config import ModelSection, SamplingSection
-from localkv.errors import ConversationError
 from localkv.kv.record import Head
+from localkv.messages import Role
 
-Role = Literal["system", "user", "assistant"]
 State = Literal["complete", "streaming", "stopped", "cut", "failed"]
 """complete: ended by itself; streaming: being written; stopped: by the person; cut: by a crash; failed: by an error."""
 
@@ -96,47 +95,14 @@ class Branch(msgspec.Struct, frozen=True):
     """The person looks at it."""
 
 
-def path_to(messages: Mapping[str, Message], leaf: str) -> list[Message]:
-    """The messages from the root down to `leaf`.
-
-    Raises ConversationError if a parent is missing, or if the parents run in a circle.
-    """
-    path: list[Message] = []
-    step: str | None = leaf
-    while step is not None:
-        message = messages.get(step)
-        if message is None or len(path) >= len(messages):
-            raise ConversationError(f"the path to message {leaf} is broken at {step}; restore a backup of the conversations")
-        path.append(message)
-        step = message.parent
-    path.reverse()
-    return path
-
-
-def children(messages: Mapping[str, Message], parent: str | None) -> list[Message]:
-    """The messages right below `parent`, oldest first; `None` gives the roots."""
-    return [message for message in messages.values() if message.parent == parent]
-
-
-def siblings(messages: Mapping[str, Message], message: str) -> list[Message]:
-    """All alternatives to `message`, itself among them, oldest first. Raises ConversationError if there is no such message."""
-    if message not in messages:
-        raise ConversationError(f"there is no message {message} in this conversation")
-    return children(messages, messages[message].parent)
-
-
-def newest_leaf(messages: Mapping[str, Message], start: str | None = None) -> str | None:
-    """The end of the branch below `start` that was written last; `None` looks from the roots.
-
-    The newest descendant has no children, because children are newer: one pass finds it. `start` itself if nothing is below.
-    """
-    below = {start}
-    newest = start
-    for message in messages.values():
-        if message.parent in below:
-            below.add(message.id)
-            newest = message.id
-    return newest
+def copied(path: Iterable[Message], conversation: str, above: str | None = None) -> list[Message]:
+    """The same messages once more, below `above`; an answer that is being written is copied as far as it is."""
+    copies: list[Message] = []
+    for each in path:
+        state: State = "stopped" if each.state == "streaming" else each.state
+        copies.append(msgspec.structs.replace(each, id=uuid.uuid4().hex, conversation=conversation, parent=above, state=state))
+        above = copies[-1].id
+    return copies
 
 
 def title_from(text: str) -> str:

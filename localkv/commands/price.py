@@ -7,9 +7,9 @@ import msgspec
 
 from localkv.chat.tree import Message
 from localkv.figures import Numbers
+from localkv.kv.record import ID_BYTES
 from localkv.units import format_count, format_seconds
 
-ID_BYTES = 4
 ENOUGH_TOKENS = 16
 """A prefill of fewer tokens measures starting, not reading."""
 

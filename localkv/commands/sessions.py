@@ -21,12 +21,12 @@ from localkv.commands.order import ORDERS, Line, Order, Place, arranged, has_tag
 from localkv.commands.setup import find_setup
 from localkv.commands.shelf import AsJson, Name, counted, explained, open_store, print_document
 from localkv.errors import ConfigError
+from localkv.kv.record import ID_BYTES
 from localkv.paths import find_home
 from localkv.service.caretaker import forget, logs_lost, logs_only_in
 from localkv.tiers.upkeep import Freed
 from localkv.units import format_age, format_bytes, format_count
 
-ID_BYTES = 4
 KEPT = "Backups of the last days still have its text; `localkv paths` says where they are."
 
 _SPEAKERS = {"system": "System", "user": "You", "assistant": "Answer"}

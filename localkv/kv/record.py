@@ -31,6 +31,8 @@ from localkv.events import Reason
 from localkv.kv.layout import DTYPE_BYTES, FORMAT_VERSION, Layout, Segment
 
 ALIGN = 4096
+ID_BYTES = 4
+"""Of one packed token id."""
 MAX_HEADER_BYTES = 4 << 20
 _NO_CHECK = "0" * 32
 

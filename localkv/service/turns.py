@@ -18,7 +18,7 @@ from localkv.chat.thoughts import ThoughtMeter
 from localkv.chat.tree import Conversation, Message, State, well_formed
 from localkv.config import SamplingSection
 from localkv.errors import ConversationError, EngineError, EngineUnavailable, NotWritable, PathError, UnknownConversation
-from localkv.kv.record import Head
+from localkv.kv.record import ID_BYTES, Head
 from localkv.service.client import EngineClient
 from localkv.service.entry import Entry
 from localkv.service.protocol import (
@@ -37,7 +37,6 @@ from localkv.service.protocol import (
 from localkv.service.turn_events import Asked, EngineRestarted, Finished, Saved, TurnEvent, Unsaved
 
 CHECKPOINT_SECONDS = 1.0
-ID_BYTES = 4
 _MAX_SENDS = 2
 _STATES: dict[StopReason, State] = {
     "end": "complete",

@@ -7,10 +7,9 @@ no full-attention rows have blocks without bytes: those have no row, and their n
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from localkv.kv.record import empty_block, lookup_key, root_name
+from localkv.kv.record import ID_BYTES, empty_block, lookup_key, root_name
 from localkv.tiers.catalogue import Row
 
-ID_BYTES = 4
 BLOCK_TOKENS = range(16, 1025, 16)
 """Every block length that the settings allow."""
 

@@ -13,11 +13,12 @@ from typing import Self
 from localkv.errors import StoreError
 from localkv.events import EventLog, Reason
 from localkv.files import TEMP_SUFFIX, Files
+from localkv.kv.record import ID_BYTES
 from localkv.messages import Forget, TokenLog
 from localkv.paths import PRIVATE_DIR, PRIVATE_FILE
 from localkv.tiers.audit import Finding, head_of
 from localkv.tiers.catalogue import CATALOGUE, Catalogue, Row
-from localkv.tiers.lineage import ID_BYTES, Lineage, needed, no_longer_needed
+from localkv.tiers.lineage import Lineage, needed, no_longer_needed
 from localkv.tiers.publish import FILE_SUFFIX, record_path, unlink_all
 from localkv.tiers.sweep import QUARANTINE, Quarantine, record_directories
 

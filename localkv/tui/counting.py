@@ -6,11 +6,11 @@ Characters per token are those of the newest messages of the conversation, whose
 from collections.abc import Sequence
 
 from localkv.chat.tree import Message
+from localkv.kv.record import ID_BYTES
 from localkv.tui.entries import newest_numbers
 from localkv.units import format_count
 
 ENGLISH = 4.0
-ID_BYTES = 4
 LOOKED_AT = 16
 """Messages; the newest are most like what is written next."""
 ENOUGH_TOKENS = 32

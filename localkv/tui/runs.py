@@ -7,6 +7,7 @@ stays here, so that it stays on screen, until it is saved.
 from collections.abc import Callable, Iterable, Sequence
 
 from localkv.chat.thoughts import ThoughtMeter
+from localkv.kv.record import ID_BYTES
 from localkv.service.protocol import Delta, Numbers, Progress, Started
 from localkv.service.turn_events import Asked, EngineRestarted, Finished, Saved, Unsaved
 from localkv.tui.clean import one_line
@@ -17,8 +18,6 @@ from localkv.tui.panel import footnote
 from localkv.tui.phase import IDLE, Phase, foretold
 from localkv.tui.ports import Turn
 from localkv.tui.thinking import measure
-
-ID_BYTES = 4
 
 
 class Run:

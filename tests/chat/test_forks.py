@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from localkv.chat import tree
 from localkv.chat.store import ConversationStore
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConversationError, ConversationExists, UnknownConversation, UnusableName
 from localkv.kv.record import Head, pack_ids
+from tests.chat import forest
 from tests.chat.clock import Clock
 
 HEAD = Head("name", "identity", 12, "fingerprint")
@@ -185,7 +185,7 @@ def test_random_histories_lose_nothing(store, seed):
 def check(store, talk, said, hidden):
     """Versions and branches are those of the tree without the hidden subtrees."""
     messages = {key: store.message(key) for key in said}
-    shown = {key for key in said if not hidden & {m.id for m in tree.path_to(messages, key)}}
+    shown = {key for key in said if not hidden & {m.id for m in forest.path_to(messages, key)}}
     families = {}
     for key in said:
         if key not in hidden:
@@ -221,7 +221,7 @@ def test_what_was_taken_away_can_be_erased(store, tmp_path, seed):
         store.take_away(each)
     store.look_at(hidden[0])  # as a search might
     messages = {key: store.message(key) for key in said}
-    kept = {key for key in said if not set(hidden) & {m.id for m in tree.path_to(messages, key)}}
+    kept = {key for key in said if not set(hidden) & {m.id for m in forest.path_to(messages, key)}}
     assert store.erase_taken() == len(said) - len(kept)
     assert {key for key in said if gone(store, key)} == set(said) - kept
     assert store.get(talk).n_messages == len(kept)

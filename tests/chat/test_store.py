@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from localkv.chat import tree
 from localkv.chat.backups import list_backups
 from localkv.chat.migrations import MIGRATIONS, Migration
 from localkv.chat.store import ConversationStore
@@ -23,6 +22,7 @@ from localkv.chat.writers import is_elsewhere
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConversationError, ConversationExists, NotWritable, UnknownConversation, UnusableName
 from localkv.kv.record import Head, pack_ids
+from tests.chat import forest
 from tests.chat.clock import Clock
 
 MODEL = ModelSection()
@@ -174,10 +174,10 @@ def test_an_edit_keeps_the_old_path(store):
     edited = store.ask(key, question.parent, "v2")
     assert texts(store.path(key)) == ["v2"]
     assert [each.id for each in store.path(key, old.id)] == [question.id, old.id]
-    assert [each.id for each in store.siblings(new.id)] == [old.id, new.id]
-    assert [each.id for each in store.siblings(question.id)] == [question.id, edited.id]
+    assert store.shown_versions(new.id) == [old.id, new.id]
+    assert store.shown_versions(question.id) == [question.id, edited.id]
     assert [each.id for each in store.children(None, key)] == [question.id, edited.id]
-    assert store.newest_leaf(question.id) == new.id
+    assert store.look_at(question.id) == new.id
     store.set_leaf(key, old.id)
     assert [each.id for each in store.path(key)] == [question.id, old.id]
 
@@ -212,6 +212,16 @@ def test_an_empty_conversation_has_an_empty_path(store):
     assert store.get(key).leaf is None
 
 
+def test_a_circle_in_a_damaged_tree_is_no_endless_walk(store):
+    """A damaged database must not hang the face."""
+    key = create(store).id
+    first = store.ask(key, None, "one")
+    last = store.ask(key, first.id, "two")
+    sql(store, f"UPDATE messages SET parent = '{last.id}' WHERE id = '{first.id}'")
+    assert texts(store.path(key)) == ["one", "two"]
+    assert store.look_at(first.id) == last.id
+
+
 def test_a_conversation_of_100000_messages(store):
     """One query, no recursion in Python: the deepest conversation opens, and can be erased."""
     key = create(store).id
@@ -230,7 +240,7 @@ def test_a_conversation_of_100000_messages(store):
     connection.set_trace_callback(None)
     assert texts(path) == [f"text {i}" for i in range(n)]
     assert len(statements) <= 2
-    assert store.newest_leaf("0") == str(n - 1)
+    assert store.look_at("0") == str(n - 1)
     store.erase(key)
     assert sql(store, "SELECT count(*) FROM messages") == [(0,)]
 
@@ -294,6 +304,13 @@ class TreeAgainstDict(RuleBasedStateMachine):
         self.leaf = self.pick(data)
         self.store.set_leaf(self.key, self.leaf)
 
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def look_at_a_branch(self, data):
+        key = self.pick(data)
+        self.leaf = forest.newest_leaf(self.model, key)
+        assert self.store.look_at(key) == self.leaf
+
     @rule()
     def reopen(self):
         self.store.close()
@@ -310,15 +327,14 @@ class TreeAgainstDict(RuleBasedStateMachine):
     @invariant()
     def agree(self):
         if self.leaf is not None:
-            assert self.store.path(self.key) == tree.path_to(self.model, self.leaf)
+            assert self.store.path(self.key) == forest.path_to(self.model, self.leaf)
         known = self.store.get(self.key)
         assert known.leaf == self.leaf
         assert known.n_messages == sum(each.role != "system" for each in self.model.values())
         for key in (None, *self.model):
-            assert self.store.children(key, self.key) == tree.children(self.model, key)
-        for key in self.model:
-            assert self.store.siblings(key) == tree.siblings(self.model, key)
-            assert self.store.newest_leaf(key) == tree.newest_leaf(self.model, key)
+            assert self.store.children(key, self.key) == forest.children(self.model, key)
+        for key, each in self.model.items():
+            assert self.store.shown_versions(key) == [other.id for other in forest.children(self.model, each.parent)]
 
     def teardown(self):
         self.store.close()
@@ -479,8 +495,8 @@ def test_every_change_of_an_unknown_id_is_refused(store):
         lambda: store.checkpoint_answer("x", "", b""),
         lambda: store.reopen_answer("x"),
         lambda: store.message("x"),
-        lambda: store.siblings("x"),
-        lambda: store.newest_leaf("x"),
+        lambda: store.shown_versions("x"),
+        lambda: store.look_at("x"),
         lambda: store.path("x"),
     ):
         with pytest.raises(UnknownConversation):

@@ -1,4 +1,4 @@
-"""The pure side of conversations: walks, titles, harmless text."""
+"""The pure side of conversations: titles and harmless text."""
 
 import unicodedata
 
@@ -6,70 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localkv.chat.tree import (
-    TITLE_LENGTH,
-    Message,
-    children,
-    newest_leaf,
-    path_to,
-    siblings,
-    title_from,
-    well_formed,
-)
-from localkv.errors import ConversationError
+from localkv.chat.tree import TITLE_LENGTH, title_from, well_formed
 
 ANY_TEXT = st.text(alphabet=st.characters(codec=None, exclude_categories=()))
-
-
-def message(key, parent=None, role="user"):
-    return Message(key, "c", parent, role, f"text of {key}", b"", "complete", 0.0)
-
-
-def tree(*edges):
-    return {key: message(key, parent) for key, parent in edges}
-
-
-FORK = tree(("a", None), ("b", "a"), ("c", "b"), ("d", "a"), ("e", "d"), ("f", "b"))
-
-
-def test_path_runs_from_the_root_to_the_leaf():
-    """The order in which messages are fed to the model."""
-    assert [each.id for each in path_to(FORK, "f")] == ["a", "b", "f"]
-    assert [each.id for each in path_to(FORK, "a")] == ["a"]
-
-
-def test_children_and_siblings_are_in_the_order_of_writing():
-    """Branches are numbered on screen by age; the first try stays the first."""
-    assert [each.id for each in children(FORK, "a")] == ["b", "d"]
-    assert [each.id for each in children(FORK, None)] == ["a"]
-    assert [each.id for each in siblings(FORK, "f")] == ["c", "f"]
-
-
-def test_newest_leaf_is_where_the_branch_was_left():
-    """Switching to another branch lands at its newest end, not at its first."""
-    assert newest_leaf(FORK) == "f"
-    assert newest_leaf(FORK, "d") == "e"
-    assert newest_leaf(FORK, "c") == "c"
-    assert newest_leaf({}) is None
-
-
-def test_a_broken_tree_is_an_error_and_no_endless_walk():
-    """A damaged database must not hang the face."""
-    circle = tree(("a", "b"), ("b", "a"))
-    with pytest.raises(ConversationError, match="broken"):
-        path_to(circle, "a")
-    with pytest.raises(ConversationError, match="broken at gone"):
-        path_to(tree(("a", "gone")), "a")
-    with pytest.raises(ConversationError, match="no message x"):
-        siblings(FORK, "x")
-
-
-def test_walks_do_not_recurse():
-    """A conversation of 100,000 messages is far deeper than Python's stack."""
-    n = 100_000
-    long = tree(*((str(i), str(i - 1) if i else None) for i in range(n)))
-    assert len(path_to(long, str(n - 1))) == n
-    assert newest_leaf(long, "0") == str(n - 1)
 
 
 @pytest.mark.parametrize(

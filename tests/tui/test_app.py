@@ -667,7 +667,10 @@ def test_retry_keeps_the_old_answer(world):
         world.chat.turns[0].end()
         await until(pilot, lambda: idle(pilot.app), "rest")
         answer = world.store.path(conversation)[-1]
-        assert {each.text for each in world.store.siblings(answer.id)} == {"old answer", "new answer"}
+        assert {world.store.message(each).text for each in world.store.shown_versions(answer.id)} == {
+            "old answer",
+            "new answer",
+        }
 
     play(world.app(session="first"), scene)
 

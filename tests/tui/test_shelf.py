@@ -371,7 +371,7 @@ def test_search_opens_the_branch_of_the_message(world):
     other = world.store.ask(key, None, "an edited needle")
     answer = world.store.begin_answer(key, other.id)
     world.store.finish_answer(answer.id, text="about it", ids=b"", state="complete", head=None, numbers=None)
-    world.store.set_leaf(key, world.store.newest_leaf(first.id))
+    world.store.look_at(first.id)
 
     async def scene(pilot):
         screen = pilot.app.chat_screen

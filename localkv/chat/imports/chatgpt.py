@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from localkv.chat.imports.incoming import Incoming, Node
-from localkv.chat.tree import Role
+from localkv.messages import Role
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from localkv.chat.tree import Conversation, Message, Role, State, title_from, well_formed
+from localkv.chat.tree import Conversation, Message, State, title_from, well_formed
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ImportRefused
+from localkv.messages import Role
 
 SPACE = uuid.UUID("5b6f0c1e-7a55-4c1c-9d33-0f6d3c9d8a21")
 """The namespace of ids made from foreign ones."""

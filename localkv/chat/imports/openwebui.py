@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from localkv.chat.imports.incoming import Incoming, Node
-from localkv.chat.tree import Role
 from localkv.errors import ImportRefused
+from localkv.messages import Role
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _MILLISECONDS = 1e11
