@@ -151,9 +151,14 @@ class Turn:
             self.exact, self.because = False, because
 
     def drew(self) -> None:
-        """A token was drawn."""
+        """A token was drawn.
+
+        The first draw needs the logits: only now a device that works behind the host's back has read the whole prompt.
+        """
         self.last_token = time.monotonic()
-        self.first_token = self.first_token or self.last_token
+        if not self.first_token:
+            self.first_token = self.last_token
+            self.prefill_seconds = self.first_token - self.restore_began - self.restore_seconds
         self.generated_tokens += 1
 
     def numbers(self) -> Numbers:

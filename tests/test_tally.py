@@ -3,7 +3,7 @@
 import pytest
 
 from localkv.figures import Fallback, Numbers, Source
-from localkv.tally import Tally
+from localkv.tally import Tally, Turn
 
 
 def test_fallbacks_count_turns_and_tokens_by_reason():
@@ -41,3 +41,23 @@ def test_a_turn_without_a_token_has_no_time_to_the_first():
     assert tally.ttft_ms.spread().count == tally.tokens_per_second.spread().count == 1
     assert tally.ttft_ms.spread().p99 == pytest.approx(120, rel=0.05)
     assert tally.tokens_per_second.spread().p50 == pytest.approx(40, rel=0.05)
+
+
+def test_a_prompt_is_read_when_its_first_token_can_be_drawn(monkeypatch):
+    """A device computes behind the host's back: asked for after 0.1 s, done after 2.0. Later tokens are no part of it."""
+    now = [10.0]
+    monkeypatch.setattr("localkv.tally.time.monotonic", lambda: now[0])
+    turn = Turn(began=10.0)
+    turn.planning()
+    now[0] += 0.5
+    turn.restore_seconds = 0.5
+    now[0] += 0.1
+    turn.prefilled(256)
+    now[0] += 1.9
+    turn.drew()
+    now[0] += 3.0
+    turn.drew()
+    numbers = turn.numbers()
+    assert numbers.prefill_seconds == pytest.approx(2.0)
+    assert numbers.ttft_ms == pytest.approx(2500)
+    assert numbers.tokens_per_second == pytest.approx(1 / 3, abs=1e-3)
