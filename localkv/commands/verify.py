@@ -1,7 +1,7 @@
 """`localkv verify [--fix]`: proves on this very machine that cache and conversations are what they should be.
 
-Torch-free; needs no model: record files describe themselves. Reading alone is safe while a chat goes on; mending needs the lock of the
-store. Conversations are never mended, only reported: `localkv sessions restore` is for them; half-made copies of them are removed.
+Torch-free; needs no model: record files describe themselves. All of it is safe while a chat goes on: bad
+records are then struck out by its engine, and what needs the store for itself waits. Conversations are never mended, only reported: `localkv sessions restore` is for them; half-made copies of them are removed.
 Thread: main.
 """
 
@@ -21,13 +21,18 @@ from localkv.commands.setup import Setup
 from localkv.errors import ConfigError, LocalKVError, StoreError
 from localkv.events import EventLog
 from localkv.paths import PRIVATE_DIR, PRIVATE_FILE, Home
-from localkv.service.caretaker import alone
+from localkv.service.caretaker import alone, forget
 from localkv.tiers.audit import OTHERS, Audit, Finding, audit_store
 from localkv.tiers.catalogue import CATALOGUE, read_rows
 from localkv.tiers.upkeep import Upkeep
 from localkv.units import format_bytes, format_count, parse_bytes
 
-BUSY = "nothing was mended: a chat is running and its engine owns the cache; quit every localkv and run this again"
+BUSY = (
+    "not all of it can be mended while a chat runs, because its engine owns the cache; quit every localkv and run this again"
+)
+
+STRUCK_OUT = {"missing_file", "checksum", "short_read", "read_error", "identity_changed", "shapes"}
+"""What is wrong with a record itself: beside an engine row and file go through it."""
 
 YOUNG_SECONDS = 60.0
 """While an engine runs, files that it wrote just now may have no row yet."""
@@ -39,7 +44,7 @@ def run(setup: Setup, *, fix: bool, as_json: bool) -> int:
     before = look(setup)
     after, trouble = before, ""
     if fix and before.findings:
-        trouble = mend(home, before.findings)
+        trouble = mend(setup, before.findings)
         after = look(setup)
     report = make_report(before, after, audit_conversations(home.database), home)
     if trouble:
@@ -65,23 +70,30 @@ def look(setup: Setup) -> Audit:
     return audit
 
 
-def mend(home: Home, findings: list[Finding]) -> str:
+def mend(setup: Setup, findings: list[Finding]) -> str:
     """Mend what can be mended; why not, if not."""
-    with alone(home) as nobody:
-        if not nobody:
-            return BUSY
-        try:
-            for finding in findings:
-                if finding.kind == "permissions" and finding.path is not None:
-                    finding.path.chmod(PRIVATE_DIR if finding.path.is_dir() else PRIVATE_FILE)
-            clear_unfinished(home.database, home.backups)
-            if home.store.is_dir():
-                upkeep = Upkeep.open(home.store, EventLog(home.event_log))
-                upkeep.mend([finding for finding in findings if finding.kind != "permissions" and not _is_copy(finding, home)])
-                upkeep.close()
-        except (LocalKVError, OSError) as error:
-            return f"not everything was mended: {error}"
-    return ""
+    home = setup.home
+    records = [finding for finding in findings if finding.kind != "permissions" and not _is_copy(finding, home)]
+    try:
+        for finding in findings:
+            if finding.kind == "permissions" and finding.path is not None:
+                finding.path.chmod(PRIVATE_DIR if finding.path.is_dir() else PRIVATE_FILE)
+        clear_unfinished(home.database, home.backups)
+        with alone(home) as nobody:
+            if nobody and home.store.is_dir():
+                with contextlib.closing(Upkeep.open(home.store, EventLog(home.event_log))) as upkeep:
+                    upkeep.mend(records)
+        return "" if nobody else _mend_beside_engine(setup, records)
+    except (LocalKVError, OSError) as error:
+        return f"not everything was mended: {error}"
+
+
+def _mend_beside_engine(setup: Setup, findings: list[Finding]) -> str:
+    """Have the engine strike out the records that are bad; the rest is for whoever is alone with the cache. Raises LocalKVError."""
+    bad = [finding for finding in findings if finding.kind in STRUCK_OUT]
+    if bad:
+        forget(setup.home, setup.load(), (), [(finding.identity, finding.name) for finding in bad])
+    return BUSY if len(bad) < len(findings) else ""
 
 
 def make_report(before: Audit, after: Audit, chats: ChatAudit, home: Home) -> dict[str, Any]:

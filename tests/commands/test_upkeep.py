@@ -119,15 +119,41 @@ def test_verify_finds_and_mends(talks, capsys):
     assert (code, report["problems"]) == (0, [])
 
 
-def test_verify_beside_an_engine(talks, capsys):
-    """Looking is safe while an engine runs; mending says that it is not, and changes nothing."""
-    records(talks)[0].unlink()
+@pytest.mark.parametrize("damage", ["missing_file", "checksum", "short_read"])
+def test_verify_beside_an_engine(talks, capsys, damage):
+    """Safe while an engine runs: bad records are struck out by the engine itself, and the other conversation is whole."""
+    victim = records(talks)[0]
+    content = bytearray(victim.read_bytes())
+    content[5000] ^= 1
+    match damage:
+        case "missing_file":
+            victim.unlink()
+        case "checksum":
+            victim.write_bytes(content)
+        case "short_read":
+            victim.write_bytes(victim.read_bytes()[:-1])
+    (talks.store / "catalogue.db").chmod(0o644)
     with serving(talks, KeepingRuntime(talks)), _locked(talks):
         code, report, _ = run(capsys, "verify", "--json")
-        assert (code, report["checked_records"]) == (1, 6)
+        assert (code, {problem["kind"] for problem in report["problems"]}) == (1, {damage, "permissions"})
+        assert not any(problem["fixed"] for problem in report["problems"])
+        code, report, _ = run(capsys, "verify", "--fix", "--json")
+        assert (code, report["ok"], "message" in report) == (0, True, False)
+    assert not victim.exists()
+    code, report, _ = run(capsys, "verify", "--json")
+    assert (code, report["checked_records"]) == (0, 6)
+
+
+def test_what_needs_the_cache_alone_waits_for_the_engine(talks, capsys):
+    """A file without a row may be one that the engine is about to publish: nothing of it is changed, and a sentence says what to do."""
+    stray = talks.store / "notes.txt"
+    stray.touch(mode=0o600)
+    os.utime(stray, (1, 1))
+    with serving(talks, KeepingRuntime(talks)), _locked(talks):
         code, report, _ = run(capsys, "verify", "--fix", "--json")
     assert (code, report["problems"][0]["fixed"]) == (1, False)
     assert "quit every localkv" in report["message"]
+    assert stray.exists()
 
 
 @pytest.mark.parametrize("ending", ["is_file", "exists"])
