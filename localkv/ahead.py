@@ -76,6 +76,12 @@ class Ahead:
         self._tenant.move_out()
         self._tally.slot_head = ""
 
+    def clear(self) -> None:
+        """Have nobody's state in the slot, and nothing that is on its way into it."""
+        self._live.reset()
+        self._tenant.move_out()
+        self._tally.slot_head = ""
+
     # ---- hints ----
 
     def listen(self, wake: Callable[[], None]) -> None:
@@ -94,6 +100,8 @@ class Ahead:
 
     def step(self) -> bool:
         """Do one step of what is most urgent; whether there is more to do now."""
+        if not self._is_wanted():
+            self.stop()
         while self._heard:
             self._take(self._heard.popleft())
         if self._work is None and not self._begin():
@@ -108,14 +116,16 @@ class Ahead:
             self._events.emit("ahead.failed", what=self._kind, error=type(error).__name__, message=str(error))
         return bool(self._waiting)
 
+    def _is_wanted(self) -> bool:
+        """Asked before each step: a machine may be unplugged in the middle of something long."""
+        if self.is_busy and self._off is self._may():
+            self._off = not self._off
+            self._events.emit("ahead.off" if self._off else "ahead.on")
+        return not (self.is_busy and self._off)
+
     def _take(self, hint: Hint) -> None:
         """Do what `hint` says when there is time; it replaces what is no more urgent and under way."""
         if self._opened is None or self._opened.keeper is None or self._opened.loaded.section != hint.model:
-            return
-        if self._off is self._may():
-            self._off = not self._off
-            self._events.emit("ahead.off" if self._off else "ahead.on")
-        if self._off:
             return
         kind = "typing" if isinstance(hint, Typing) else hint.why
         if kind == "open":
@@ -183,15 +193,15 @@ class Ahead:
     def _take_back(self, conversation: str, prompt: Sequence[int]) -> None:
         """Keep of what was typed only whole chunks that `prompt` has as well. Plans are made after that: it changes the slot."""
         tenant, live = self._tenant, self._live
+        if tenant.typed_from > live.position:
+            self.clear()  # the slot has been emptied since, to grow
         if not tenant.is_typing:
             return
         same = common_prefix(live.ids, prompt) if tenant.conversation == conversation else 0
         if same == live.position < len(prompt):
             return
         if not self._layout.only_full:
-            live.reset()
-            tenant.move_out()
-            self._tally.slot_head = ""
+            self.clear()
             return
         size = self._layout.block_tokens
         edge = max(tenant.typed_from, min(same, len(prompt) - 1) // size * size)
@@ -262,7 +272,7 @@ class Ahead:
             self._leave_slot()
             live.leave(plan.slot_tokens)
             with self._whole_or_nothing():
-                for piece, payload in self._keeper.bring(plan):
+                for piece, payload in self._keeper.bring(plan, reason="preload"):
                     live.load(piece.kind, piece.start, piece.end, payload).wait()
                     yield True
                 live.adopt(question.ids[: plan.resume_at], plan.names)
@@ -296,9 +306,7 @@ class Ahead:
             whole = True
         finally:
             if not whole:
-                self._live.reset()
-                self._tenant.move_out()
-                self._tally.slot_head = ""
+                self.clear()
 
     # ---- what is typed ----
 

@@ -103,19 +103,31 @@ class Runtime:
         rendered = opened.tokens.render(request.lines)
         answer = Answer(opened, request, rendered.prompt, turn)
         self.ahead.make_way(request.conversation, answer.prompt, is_new=request.head is None)
-        answer.make_room(self._events)
         self.tally.busy_conversation = request.conversation
+        failed = True
         try:
             with opened.keeper.quiet(private=request.private) if opened.keeper else nullcontext():
+                self._make_room(answer)
                 plan = self._restore(answer, rendered, emit)
                 ending = self._compute(answer, plan, emit, cancelled)
                 head = self._keep_end(answer)
+            failed = False
         finally:
             self.tally.busy_conversation = ""
             self.ahead.came_late(request.conversation)
             if opened.admission is not None:
                 opened.admission.abandon()  # after a turn that did not fail, nothing is under way any more
+            if failed and request.private:
+                self.ahead.clear()  # what has no name yet would get one, and a file, in the next turn
         self._finish(answer, ending, head, emit)
+
+    def _make_room(self, answer: "Answer") -> None:
+        """A slot that grows makes records of what is in it, so what was typed has been sent, and privately, by now."""
+        try:
+            answer.make_room(self._events)
+        finally:
+            if not answer.opened.live.position:
+                self._tenant.parked, self.tally.slot_head = True, ""
 
     def _restore(self, answer: "Answer", rendered: "Rendered", emit: Emit) -> Plan:
         """Bring into the slot what can be brought; returns the plan that was carried out."""
@@ -338,9 +350,9 @@ class Runtime:
         """Remove records from RAM and SSD. Raises StoreError."""
         keeper = self._opened.keeper if self._opened is not None else None
         if keeper is not None and self._opened is not None:
-            self.ahead.serve(self._opened)
+            self.ahead.stop()
+            self.ahead.clear()  # the next turn must not build on a state whose records are gone, nor save what was never sent
             freed = keeper.forget(request.logs, request.names, FORGET_SECONDS)
-            self._opened.live.reset()  # the next turn must not build on a state whose records are gone
         else:
             freed = forget_on_disk(self._home.store, self._events, request)
         self._events.emit("forget", records=freed.records, bytes=freed.n_bytes)

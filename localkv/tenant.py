@@ -22,6 +22,8 @@ class Tenant:
     """The position from which on the slot holds what is typed and not sent; -1: nothing of that kind."""
     origin: Plan | None = None
     """How the state before what is typed came about."""
+    parked: bool = False
+    """The slot was emptied, to grow: what was typed went into records as far as it filled any, and comes back from there."""
 
     @property
     def is_typing(self) -> bool:
@@ -30,11 +32,13 @@ class Tenant:
     def move_in(self, conversation: str, plan: Plan, ground: Ground | None) -> None:
         """The state that `plan` gives is in the slot now, and is this conversation's."""
         self.mixed = (plan.live and self.mixed) or plan.mixes(ground)
-        self.conversation, self.typed_from, self.origin = conversation, -1, None
+        self.conversation = conversation
+        self.end_typing()
 
     def move_out(self) -> None:
         """The slot holds nobody's state."""
-        self.conversation, self.mixed, self.typed_from, self.origin = "", False, -1, None
+        self.conversation, self.mixed = "", False
+        self.end_typing()
 
     def begin_typing(self, plan: Plan) -> None:
         """From here on the slot takes what is typed; `plan` gave what is before it."""
@@ -43,14 +47,18 @@ class Tenant:
 
     def end_typing(self) -> None:
         """Nothing in the slot is unsent any more."""
-        self.typed_from, self.origin = -1, None
+        self.typed_from, self.origin, self.parked = -1, None, False
 
     def told(self, plan: Plan) -> Plan:
         """`plan` as a turn would have made it had nothing been read ahead: what was lost then is lost, however early it was computed."""
-        if not plan.live or self.origin is None:
+        if self.origin is None or not self._goes_on_from(plan):
             return plan
         return replace(plan, exact=self.origin.exact, because=self.origin.because, lost=self.origin.lost)
 
     def typed_tokens(self, plan: Plan) -> int:
         """How many of the tokens that `plan` goes on from were read while they were typed."""
-        return max(0, plan.resume_at - self.typed_from) if plan.live and self.is_typing else 0
+        return max(0, plan.resume_at - self.typed_from) if self._goes_on_from(plan) else 0
+
+    def _goes_on_from(self, plan: Plan) -> bool:
+        """Whether `plan` goes on from what was typed."""
+        return self.is_typing and (plan.live or (self.parked and plan.resume_at > self.typed_from))

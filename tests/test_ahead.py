@@ -327,17 +327,35 @@ def test_work_ahead_can_be_turned_off(monkeypatch: pytest.MonkeyPatch, setting: 
 
 def test_on_battery_hints_are_refused_and_said_once(llama: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unplugging stops work ahead with one line in the log, plugging in resumes it with another."""
-    wanted = [False, False, True]
+    plugged = [False]
     ahead = llama.ahead
-    monkeypatch.setattr(ahead, "_may", lambda: wanted.pop(0))
+    monkeypatch.setattr(ahead, "_may", lambda: plugged[-1])
     section = llama.opened.loaded.section  # type: ignore[union-attr]
-    for _ in range(3):
+    for plugged[-1] in (False, False, True):
         assert llama.opened.live.position == 0  # type: ignore[union-attr]
         llama.hint(Typing(request=0, conversation="", model=section, lines=(), text=LONG))
         work(llama)
     assert llama.opened.live.position > 100  # type: ignore[union-attr]
     assert [event.kind for event in llama._events.recent if event.kind.startswith("ahead")] == ["ahead.off", "ahead.on"]
     assert isinstance(ahead, Ahead)
+
+
+def test_unplugged_in_the_middle(llama: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long paste is not read to its end on battery: work stops after the step that is under way, and what was read stays of use."""
+    plugged = [True]
+    monkeypatch.setattr(llama.ahead, "_may", lambda: plugged[-1])
+    section = llama.opened.loaded.section  # type: ignore[union-attr]
+    typing = Typing(request=0, conversation="", model=section, lines=(), text=LONG)
+    llama.hint(typing)
+    work(llama, 3)
+    read = llama.opened.live.position  # type: ignore[union-attr]
+    plugged.append(False)
+    work(llama)
+    assert 0 < llama.opened.live.position == read < 100  # type: ignore[union-attr]
+    assert not llama.ahead.is_busy
+    assert [event.kind for event in llama._events.recent if event.kind.startswith("ahead")] == ["ahead.off"]
+    done, _ = ask(llama, LONG, name="new")
+    assert done.numbers.typed_tokens == read
 
 
 def test_a_model_that_reads_tokens_alone_is_typed_ahead_too(folders: dict[str, Path], tmp_path: Path) -> None:

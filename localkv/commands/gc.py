@@ -53,7 +53,7 @@ def _sweep(setup: Setup, logs: list[bytes], *, dry_run: bool) -> tuple[list[tupl
         rows = upkeep.not_needed(logs)
         leftovers = upkeep.leftovers() if nobody else []
         if nobody and not dry_run:
-            upkeep.remove(rows)
+            upkeep.remove(rows, "not_needed")
             upkeep.clear(leftovers)
         bar.end()
         return rows, leftovers, not nobody

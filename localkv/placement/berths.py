@@ -24,9 +24,9 @@ from localkv.flows import Traffic
 from localkv.kv.record import RecordKind
 from localkv.placement.index import Entry, Index
 from localkv.placement.judge import Judge
-from localkv.placement.moves import Move, Where
 from localkv.placement.policy import Resident, victims, whole_arena
 from localkv.tiers.device import DevicePool, Place
+from localkv.tiers.moves import Move, Where
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ from localkv.events import EventLog, Reason
 from localkv.flows import Flow
 from localkv.placement.index import Entry, Index
 from localkv.placement.mailbox import Work
-from localkv.placement.moves import Move
 from localkv.placement.plan import Piece
 from localkv.placement.room import Room, Wish
 from localkv.tiers.disk import Store
 from localkv.tiers.host import Place
+from localkv.tiers.moves import Move
 from localkv.tiers.transfer import Lane, Outcome, Ticket, Transfers
 
 Payload = memoryview | range

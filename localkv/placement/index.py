@@ -9,7 +9,7 @@ has a place; every lookup finds its entries.
 """
 
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -268,6 +268,12 @@ class Index:
     def checkpoints_after(self, parent: str) -> list[Candidate]:
         """All checkpoints whose blocks end with `parent`."""
         return [self.entries[name].candidate() for name in self._checkpoints.get(parent, ())]
+
+    def chain(self, last: str) -> Iterator[str]:
+        """The record of that name and all that it builds on, last first, as far as they are known."""
+        while (entry := self.entries.get(last)) is not None:
+            yield last
+            last = entry.row.parent
 
     def why_gone(self, name: str) -> str:
         """The reason on a record's tombstone; empty if there is none."""

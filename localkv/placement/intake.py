@@ -6,6 +6,7 @@ place is enough; what is new is only that it was wanted once more.
 
 import time
 
+from localkv.events import EventLog
 from localkv.kv.record import Record
 from localkv.placement.index import Entry, Index, Saving
 from localkv.placement.judge import Judge
@@ -13,20 +14,24 @@ from localkv.placement.room import Room
 from localkv.placement.saver import Saver
 from localkv.tiers.catalogue import row_of
 from localkv.tiers.host import Place
+from localkv.tiers.moves import Move
 
 
 class Intake:
     """Where records come from the engine."""
 
-    def __init__(self, index: Index, judge: Judge, room: Room, saver: Saver) -> None:
+    def __init__(self, index: Index, judge: Judge, room: Room, saver: Saver, events: EventLog) -> None:
         self._index = index
         self._judge = judge
         self._room = room
         self._saver = saver
+        self._events = events
 
-    def enter(self, record: Record, place: Place, replaces: str, saving: Saving) -> None:
-        """`record` lies in `place` now; it follows the checkpoint `replaces`, if that is a name."""
+    def enter(self, record: Record, place: Place, replaces: str, saving: Saving, seconds: float) -> None:
+        """`record` lies in `place` now, where it came in `seconds`; it follows the checkpoint `replaces`, if that is a name."""
         known = self._index.entries.get(record.name)
+        if known is None or known.place is None:
+            Move(record.name, "slot", "ram", record.n_bytes, seconds, "admit").log(self._events)
         if known is not None:
             self._enter_again(known, record, place, replaces, saving)
             return

@@ -38,6 +38,7 @@ from localkv.tiers.device import DevicePool
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool, Place
 from localkv.tiers.lineage import Lineage, no_longer_needed
+from localkv.tiers.moves import FORGOTTEN, Move, Where
 from localkv.tiers.transfer import Lane, Outcome, Transfers
 from localkv.tiers.upkeep import Freed
 
@@ -74,9 +75,9 @@ class Keeper:
             traffic.ram_out,
         )  # fmt: skip
         self.berths = Berths(vram or DevicePool(0, 0, 0), self._index, judge, events, box, traffic)
-        self._fetch = Fetch(self._index, self.room, store, transfers, events, box.tell, self._strike, traffic.ram_in)
+        self._fetch = Fetch(self._index, self.room, store, transfers, events, box.tell, self.saver.strike, traffic.ram_in)
         self._preload = Preload(self._index, self.room, self._fetch, judge, events, traffic)
-        self._intake = Intake(self._index, judge, self.room, self.saver)
+        self._intake = Intake(self._index, judge, self.room, self.saver, events)
         box.tell_later(CLEAR_UP_SECONDS, self.saver.clear_up)  # not while a person waits for the first answer
 
     @property
@@ -142,8 +143,8 @@ class Keeper:
             self._private = False
             self._box.tell(lambda: self._set_quiet(False))
 
-    def bring(self, plan: Plan, ahead: int = 0) -> Iterator[tuple[Piece, Payload]]:
-        """Every piece to bring with its verified payload, in order.
+    def bring(self, plan: Plan, ahead: int = 0, reason: str = "restore") -> Iterator[tuple[Piece, Payload]]:
+        """Every piece to bring with its verified payload, in order. When the next one is asked for, it is in the slot.
 
         Host memory is valid until `ahead` pieces more and then the next are asked for, and no longer than until the last has been
         used: when there is nothing more to ask for, all of it is given back. Bytes on the device are valid while the plan is held.
@@ -152,7 +153,11 @@ class Keeper:
         errand, lent = self._box.ask(lambda: self._fetch.begin(plan.to_bring)), deque[str]()
         try:
             for piece, arrival in errand.arrivals:
-                yield piece, arrival.result()
+                payload, began = arrival.result(), time.perf_counter()
+                yield piece, payload
+                source: Where = "vram" if isinstance(payload, range) else "ram"
+                move = Move(piece.name, source, "slot", piece.n_bytes, time.perf_counter() - began, reason)
+                self._box.tell(partial(move.log, self._events))  # the engine's thread waits for no log
                 lent.append(piece.name)
                 if errand.reads and len(lent) > ahead:
                     self._box.tell(partial(self._fetch.unpin, errand, lent.popleft()))
@@ -164,7 +169,7 @@ class Keeper:
         """A place in RAM for a new record; waits for one if it must."""
         awaited: Future[Place | None] = Future()
         self._box.tell(lambda: self.room.want(kind, n_bytes, awaited.set_result))
-        place = awaited.result()
+        place, began = awaited.result(), time.perf_counter()
         if place is None:
             self._events.emit("no_room", kind=kind, bytes=n_bytes, reason=Reason.NO_ROOM)
             yield Reservation(None, lambda _record, _replaces, _spare: None)
@@ -174,7 +179,8 @@ class Keeper:
         def commit(record: Record, replaces: str, spare: bool) -> None:
             committed.append(True)
             saving = Saving.PRIVATE if self._private else Saving.SPARE if spare else Saving.UNSAVED
-            self._box.tell(lambda: self._intake.enter(record, place, replaces, saving))
+            seconds = time.perf_counter() - began
+            self._box.tell(lambda: self._intake.enter(record, place, replaces, saving, seconds))
 
         try:
             yield Reservation(place.view(n_bytes), commit)
@@ -297,12 +303,7 @@ class Keeper:
         self.room.settle()
 
     def _keep(self, names: Sequence[str], resident: bool) -> None:
-        chain: set[str] = set()
-        for last in names:
-            entry = self._index.entries.get(last)
-            while entry is not None:
-                chain.add(entry.row.name)
-                entry = self._index.entries.get(entry.row.parent)
+        chain = {name for last in names for name in self._index.chain(last)}
         self._judge.kept_names = self._judge.kept_names | chain if resident else self._judge.kept_names - chain
 
     def _finish(self, errand: Errand) -> None:
@@ -329,13 +330,9 @@ class Keeper:
             self._index.remove(entry.row.name, Reason.EVICTED)
             if entry.place is not None:
                 self._pool.release(entry.place)
+                Move(entry.row.name, "ram", "", entry.row.n_bytes, 0.0, FORGOTTEN).log(self._events)
         self.room.settle()
         return 0
-
-    def _strike(self, error: BadRecord) -> None:
-        self._index.remove(error.name, error.reason)
-        self._events.emit("strike", record=error.name[:12], reason=error.reason, detail=error.detail)
-        self.saver.strike(error.name, error.reason)
 
     def _set_quiet(self, quiet: bool) -> None:
         self._quiet = quiet

@@ -23,6 +23,7 @@ from localkv.placement.fetch import Fetch
 from localkv.placement.index import Entry, Index
 from localkv.placement.judge import Judge
 from localkv.placement.plan import Piece
+from localkv.placement.policy import Resident
 from localkv.placement.room import Room
 from localkv.tiers.host import Place
 from localkv.tiers.transfer import Ticket
@@ -38,7 +39,7 @@ class _Chase:
     """One conversation on its way."""
 
     waiting: deque[Piece]
-    leaving: deque[Entry]
+    leaving: list[Resident]
     """Who may go for it, the least dear first."""
     held: list[Entry]
     ended: Ended
@@ -73,7 +74,7 @@ class Preload:
         for entry in held:  # one record of a conversation must not make room for another
             entry.holds += 1
         leaving = self._room.lesser([entry for _, entry in missing], pointed_at=pointed_at)
-        self._chase = chase = _Chase(deque(piece for piece, _ in missing), deque(leaving), held, ended, {})
+        self._chase = chase = _Chase(deque(piece for piece, _ in missing), leaving, held, ended, {})
         self._advance(chase)
 
     def stop(self) -> None:

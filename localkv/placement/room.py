@@ -18,9 +18,9 @@ from localkv.flows import Flow
 from localkv.kv.record import Record, RecordKind
 from localkv.placement.index import Entry, Index, Saving
 from localkv.placement.judge import Judge
-from localkv.placement.moves import Move
 from localkv.placement.policy import Resident, eviction_order, victims, whole_arena, with_all_that_need_it
 from localkv.tiers.host import HostPool, Place
+from localkv.tiers.moves import Move
 
 Give = Callable[[Place | None], None]
 
@@ -140,35 +140,51 @@ class Room:
 
     # ---- for what nobody waits for ----
 
-    def lesser(self, newcomers: Sequence[Entry], *, pointed_at: bool) -> list[Entry]:
+    def lesser(self, newcomers: Sequence[Entry], *, pointed_at: bool) -> list[Resident]:
         """Who may go so that `newcomers` have places below the high mark, the least dear first: on SSD, and less dear than all of them."""
         sizes = self._pool.place_bytes
-        taken = self._pool.used_bytes + sum(sizes[entry.row.kind] for entry in newcomers)
-        excess = math.ceil(taken - self._judge.policy.high * self._pool.limit_bytes)
+        excess = self._excess(sum(sizes[entry.row.kind] for entry in newcomers))
         if excess <= 0 or not newcomers:
             return []
         now = time.time()
         least = min(self._judge.newcomer(entry, now, pointed_at=pointed_at) for entry in newcomers)
-        return [self._entry(resident) for resident in victims(self._residents(), excess, self._judge.half_life, least)]
+        return victims(self._residents(), excess, self._judge.half_life, least)
 
-    def spare_place(self, kind: RecordKind, n_bytes: int, leaving: deque[Entry]) -> Place | None:
-        """A place below the high mark that nobody waits for, if need be after some of `leaving` have gone; else None."""
-        limit = self._judge.policy.high * self._pool.limit_bytes
+    def spare_place(self, kind: RecordKind, n_bytes: int, leaving: list[Resident]) -> Place | None:
+        """A place below the high mark that nobody waits for, if need be after some of `leaving` have gone; else None.
+
+        Nobody goes whom it does not help: where they cannot make a place of `kind`, all stay.
+        """
         while not self.has_wishes:
-            fits = self._pool.used_bytes + self._pool.place_bytes[kind] <= limit
-            place = self._pool.reserve(kind, n_bytes) if fits else None
+            excess = self._excess(self._pool.place_bytes[kind])
+            place = self._pool.reserve(kind, n_bytes) if excess <= 0 else None
             if place is not None:
                 return place
-            while leaving and not self._is_lesser(leaving[0]):
-                leaving.popleft()
-            if not leaving:
+            leaving[:] = [resident for resident in leaving if self._is_lesser(resident)]
+            if sum(resident.n_bytes for resident in leaving) < excess:
                 break
-            self._leave(leaving.popleft(), "preload")
+            goes = leaving[:1] if self._pool.n_free(kind) else self._makes_way(kind, leaving)
+            if not goes:
+                break
+            for resident in goes:
+                leaving.remove(resident)
+                self._leave(self._entry(resident), "preload")
         return None
 
-    def _is_lesser(self, entry: Entry) -> bool:
+    def _excess(self, n_bytes: int) -> int:
+        """By how much `n_bytes` more would be above the high mark."""
+        return math.ceil(self._pool.used_bytes + n_bytes - self._judge.policy.high * self._pool.limit_bytes)
+
+    def _makes_way(self, kind: RecordKind, leaving: list[Resident]) -> list[Resident]:
+        """Who of `leaving` must go for one place of `kind`, the last ones of chains first; nobody if all of them would not do."""
+        kinds = (kind, "block" if kind == "checkpoint" else "checkpoint") if self._pool.may_borrow(kind) else (kind,)
+        one = with_all_that_need_it(leaving, lambda resident: self._entry(resident).row.kind in kinds)
+        return one or self._arena_for(kind, leaving)
+
+    def _is_lesser(self, resident: Resident) -> bool:
         """Whether one who was chosen to go may still go: chosen was by value, but meanwhile a turn may have come by."""
-        return entry.saving is Saving.SAVED and not entry.holds and self._index.is_known(entry) and self._may_leave(entry)
+        entry = self._index.in_ram.get(resident.key[1])
+        return entry is not None and entry.saving is Saving.SAVED and not entry.holds and self._may_leave(entry)
 
     # ---- who goes ----
 
@@ -191,16 +207,18 @@ class Room:
         chosen = with_all_that_need_it(
             order, lambda resident: self._entry(resident).row.kind == kind and self._may_leave(self._entry(resident))
         )
-        return self._let_go(chosen or self._arena_of(order), "room") > 0
+        return self._let_go(chosen or self._arena_for(kind, order), "room") > 0
 
-    def _arena_of(self, order: list[Resident]) -> list[Resident]:
-        """The residents of the arena that can be emptied at the least loss: it then serves the other size class."""
+    def _arena_for(self, kind: RecordKind, order: list[Resident]) -> list[Resident]:
+        """The residents of the arena that can be emptied at the least loss: it then serves `kind`."""
         leaving = [resident for resident in order if self._may_leave(self._entry(resident))]
-        return whole_arena(leaving, self._arena_number, self._pool.n_used)
 
-    def _arena_number(self, resident: Resident) -> int:
-        place = self._entry(resident).place
-        return -1 if place is None else place.arena
+        def arena_of(resident: Resident) -> int:
+            place = self._entry(resident).place
+            serves = place is not None and place.arena >= 0 and self._pool.could_hold(place.arena, kind)
+            return place.arena if place is not None and serves else -1
+
+        return whole_arena(leaving, arena_of, self._pool.n_used)
 
     def _let_go(self, residents: list[Resident], reason: str) -> int:
         gone = [entry for resident in residents if self._may_leave(entry := self._entry(resident))]

@@ -15,7 +15,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
-from localkv.errors import LocalKVError, NoSpace, StoreError
+from localkv.errors import BadRecord, LocalKVError, NoSpace, StoreError
 from localkv.events import EventLog, Reason
 from localkv.figures import Written
 from localkv.flows import Traffic
@@ -23,10 +23,10 @@ from localkv.placement.index import Entry, Index, Saving
 from localkv.placement.jobs import Job, Pair, Report, SsdLimits, carry_out, sweep_all
 from localkv.placement.judge import Judge
 from localkv.placement.mailbox import Work
-from localkv.placement.moves import Move
 from localkv.placement.policy import Order, Resident, admits, victims
 from localkv.tiers.catalogue import Row
 from localkv.tiers.disk import Store
+from localkv.tiers.moves import Move
 from localkv.tiers.publish import SUPERSEDED
 from localkv.tiers.transfer import Lane, Outcome, Transfers
 from localkv.tiers.written import today
@@ -138,8 +138,12 @@ class Saver:
         if outcome.error is not None:
             self._events.emit("sweep.failed", message=str(outcome.error))
 
-    def strike(self, name: str, reason: str) -> None:
-        """Take a bad record's row and file out of the store."""
+    def strike(self, error: BadRecord) -> None:
+        """A record's file is bad: it is out of the index now, and its row and file leave the store."""
+        name, reason = error.name, error.reason
+        entry = self._index.remove(name, reason)
+        Move(name, "ssd", "", entry.row.n_bytes, 0.0, reason).log(self._events)
+        self._events.emit("strike", record=name[:12], reason=reason, detail=error.detail)
         if self._store is not None:
             self._bad[name] = reason
             self.start()
@@ -218,7 +222,7 @@ class Saver:
             self._written, self._written_day = outcome.value.written, today(time.time())
             if outcome.value.found is not None:
                 self._index.complete(*outcome.value.found)
-            self._account(job, entries, outcome.value, outcome.seconds)
+            self._account(job, entries, going, outcome.value, outcome.seconds)
         self._settled()
 
     def _forget_done(self, job: Job, removal_seconds: float) -> None:
@@ -232,11 +236,13 @@ class Saver:
             if self._warm.get(name) == when:
                 del self._warm[name]
 
-    def _account(self, job: Job, entries: Sequence[Entry], report: Report, seconds: float) -> None:
+    def _account(self, job: Job, entries: Sequence[Entry], going: Sequence[Entry], report: Report, seconds: float) -> None:
         if report.rows is None:
             self._make_room(job, entries, report)
             return
         self.trouble = ""
+        for entry in going:
+            Move(entry.row.name, "ssd", "", entry.row.n_bytes, 0.0, SUPERSEDED).log(self._events)
         self._saved(entries, report.rows, seconds / max(1, len(report.rows)))
         self.foreign_bytes = report.used_bytes - self._index.saved_bytes
         excess = self._judge.policy.excess(report.used_bytes, self._limits.budget_bytes)
@@ -289,6 +295,7 @@ class Saver:
         if entry.holds or entry.is_read:
             self._replaced.add(name)
         else:
+            Move(name, "ssd", "", entry.row.n_bytes, 0.0, SUPERSEDED).log(self._events)
             self._drop(entry, SUPERSEDED)
 
     def _drop(self, entry: Entry, reason: str) -> None:

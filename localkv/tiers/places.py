@@ -95,6 +95,11 @@ class Places(Generic[M]):
         with self._lock:
             return self._arenas[arena].n_used
 
+    def could_hold(self, arena: int, kind: RecordKind) -> bool:
+        """Whether that arena, once it is empty, has room for a place of `kind`: the last one of a pool may be a remnant."""
+        with self._lock:
+            return len(self._arenas[arena].memory) >= self.place_bytes[kind]
+
     # ---- places ----
 
     def reserve(self, kind: RecordKind, n_bytes: int) -> Place[M] | None:

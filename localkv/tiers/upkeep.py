@@ -19,6 +19,7 @@ from localkv.paths import PRIVATE_DIR, PRIVATE_FILE
 from localkv.tiers.audit import Finding, head_of
 from localkv.tiers.catalogue import CATALOGUE, Catalogue, Row
 from localkv.tiers.lineage import Lineage, needed, no_longer_needed
+from localkv.tiers.moves import FORGOTTEN, Move
 from localkv.tiers.publish import FILE_SUFFIX, record_path, unlink_all
 from localkv.tiers.sweep import QUARANTINE, Quarantine, record_directories
 
@@ -80,7 +81,7 @@ class Upkeep:
             gone = {name for each, name in wanted if each == identity and name in lineage.rows}
             for log in logs:
                 gone |= no_longer_needed(lineage, log.ids, log.shared)
-            freed += self.remove([(identity, lineage.rows[name]) for name in gone if name in lineage.rows])
+            freed += self.remove([(identity, lineage.rows[name]) for name in gone if name in lineage.rows], FORGOTTEN)
         if logs:
             self.clear([each for each in self.leftovers() if self._tells_of(each.path, logs)])
         return freed
@@ -96,13 +97,15 @@ class Upkeep:
         begin = end - len(record.ids)
         return any(record.position > log.shared and log.ids[begin:end] == record.ids for log in logs)
 
-    def remove(self, rows: Sequence[tuple[str, Row]], reason: str = Reason.EVICTED) -> Freed:
-        """Remove these records: rows first, in one commit, then files."""
+    def remove(self, rows: Sequence[tuple[str, Row]], why: str) -> Freed:
+        """Remove these records: rows first, in one commit, then files. `why` goes into the log; the tombstones say "evicted"."""
         if not rows:
             return Freed()
         pairs = [(identity, row.name) for identity, row in rows]
-        self._catalogue.change("", remove=pairs, reason=reason)
+        self._catalogue.change("", remove=pairs, reason=Reason.EVICTED)
         unlink_all(self._files, self._events, [record_path(self.root, *pair) for pair in pairs])
+        for _, row in rows:
+            Move(row.name, "ssd", "", row.n_bytes, 0.0, why).log(self._events)
         return Freed(len(rows), sum(row.file_bytes for _, row in rows))
 
     def not_needed(self, logs: Iterable[bytes]) -> list[tuple[str, Row]]:
@@ -168,7 +171,8 @@ class Upkeep:
         """Remove what was not wanted for longest, children before parents, until `excess` bytes are free."""
         while excess > 0 and (oldest := self._catalogue.least_used(64, "")):
             rows = {(identity, row.name): row for identity, row in self.rows()}
-            freed = self.remove([(identity, rows[identity, name]) for identity, name, _ in oldest if (identity, name) in rows])
+            found = [(identity, rows[identity, name]) for identity, name, _ in oldest if (identity, name) in rows]
+            freed = self.remove(found, "over_budget")
             excess -= freed.n_bytes
 
     def _names(self, directory: Path) -> list[str]:

@@ -12,8 +12,10 @@ from localkv.engine import slot as slots
 from localkv.engine.slot import Slot
 from localkv.errors import ContextFull, OutOfMemory
 from localkv.kv.layout import Layer, Layout, Rows
+from localkv.messages import Forget, Typing
 from localkv.opened import grown
 from tests.engine.tiny_engine import CONFIG, ask, make, runtime_of
+from tests.test_ahead import work
 
 SMALL = msgspec.structs.replace(CONFIG, engine=msgspec.structs.replace(CONFIG.engine, slot_tokens=64))
 TEXT = "a question of some forty letters, then a stop"
@@ -104,3 +106,47 @@ def test_the_next_size(now, needed, limit):
     assert now <= size <= limit
     assert size >= min(needed, limit) or size == now >= needed
     assert size in (now, limit) or size >= 2 * now
+
+
+PASTE = "the swift ship sails past the old harbour wall and on to the sea " * 4
+
+
+def pasted(runtime, *, typed, lose=False):
+    """A long question after a short one; `typed`: it is read ahead; `lose`: the records of what was before are gone."""
+    done, lines = ask(runtime, "hello", name="talk")
+    ask(runtime, "x", name="other", n_tokens=2)
+    if lose:
+        names = tuple((runtime.opened.ground.identity, name) for name in runtime.opened.keeper._index.entries)
+        runtime.forget(Forget(request=0, names=names))
+    if typed:
+        section = runtime.opened.loaded.section
+        runtime.hint(Typing(request=0, conversation="talk", model=section, lines=lines, text=PASTE, head=done.head))
+        work(runtime)
+    before = runtime.snapshot()
+    answer, _ = ask(runtime, PASTE, lines=lines, head=done.head, name="talk", n_tokens=60)
+    return answer, before, runtime.snapshot()
+
+
+@pytest.mark.parametrize("lose", [False, True])
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_what_was_typed_survives_growth(kind, lose, fast_dir):
+    """Enter on a paste that fills the slot: the same bits and accounts as without typing, and what was lost before is not read twice."""
+    folder = make(kind, fast_dir / "model")
+    small = msgspec.structs.replace(CONFIG, engine=msgspec.structs.replace(CONFIG.engine, slot_tokens=128))
+    with runtime_of(folder, fast_dir / "still", small) as runtime:
+        expected, _, _ = pasted(runtime, typed=False, lose=lose)
+    with runtime_of(folder, fast_dir / "typed", small) as runtime:
+        found, before, after = pasted(runtime, typed=True, lose=lose)
+        assert [event.kind for event in runtime._events.recent].count("slot.grow") == 1
+    numbers, wanted = found.numbers, expected.numbers
+    assert (found.ids, found.head.name) == (expected.ids, expected.head.name)
+    assert (numbers.exact, numbers.inexact_because, numbers.fallbacks) == (
+        wanted.exact,
+        wanted.inexact_because,
+        wanted.fallbacks,
+    )
+    assert numbers.restored.total + numbers.prefilled_tokens == numbers.prompt_tokens
+    assert after.restored_tokens - before.restored_tokens == wanted.restored.total, "what was typed is no hit"
+    if kind == "llama" and lose:
+        assert numbers.typed_tokens >= 80
+        assert numbers.prefilled_tokens < wanted.prefilled_tokens - 80

@@ -8,6 +8,7 @@ from localkv.files import Files
 from localkv.kv.record import pack_ids
 from localkv.messages import TokenLog
 from tests.placement.lives import IDENTITY, Life
+from tests.placement.logbook import by_the_book, by_the_log
 
 A = list(range(40))
 B = [*A[:16], *range(100, 130)]
@@ -71,3 +72,19 @@ def test_records_can_be_named(root):
     assert freed.records == 1
     assert life.restore(A, head)[0] == 32
     life.end()
+
+
+def test_each_that_goes_has_its_line(root):
+    """From RAM and from SSD, with the reason: what the log adds up to is what lies there, files included."""
+    life = Life(root)
+    life.admit(A)
+    life.admit(B)
+    assert life.keeper.flush(10)
+    forget(life, A, shared=16)
+    told, files = by_the_log(life.events.recent), {name[:12] for name in files_in(root)}
+    assert told == by_the_book(life.keeper)
+    assert told["ssd"] == files
+    assert len(files) == 3
+    gone = [event.fields for event in life.events.recent if event.fields.get("reason") == "forgotten"]
+    assert sorted((move["from"], move["to"]) for move in gone) == [("ram", ""), ("ram", ""), ("ssd", ""), ("ssd", "")]
+    assert life.end()

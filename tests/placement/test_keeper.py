@@ -23,6 +23,7 @@ from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool
 from localkv.tiers.transfer import Transfers
 from tests.placement.lives import GROUND, IDENTITY, LAYOUT, SIZE, Life
+from tests.placement.logbook import by_the_book, by_the_log
 
 FAST = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
 FILE = LAYOUT.block_bytes + 4096
@@ -52,6 +53,7 @@ class Keeping(RuleBasedStateMachine):
         self.held = ExitStack()
         self.held_plan = None
         self.open()
+        self.found = by_the_book(self.keeper)["ssd"]
 
     def open(self):
         self.events = EventLog(None, keep=10_000)
@@ -198,10 +200,19 @@ class Keeping(RuleBasedStateMachine):
         self.keeper.close()
         assert [event for event in self.events.recent if event.kind == "control.bug"] == []
         self.open()
+        self.found = by_the_book(self.keeper)["ssd"]
 
     @invariant()
     def sound(self):
         self.keeper.check()
+        self.keeper._box.ask(self.compare_with_log)
+
+    def compare_with_log(self):
+        """Each move has its line: what the lines add up to is what is there."""
+        self.keeper.berths.sweep()
+        told, true = by_the_log(self.events.recent, self.found), by_the_book(self.keeper)
+        assert (told["vram"], told["ram"]) == (true["vram"], true["ram"])
+        assert told["ssd"] == true["ssd"] or (self.keeper.saver._busy and told["ssd"] > true["ssd"])
 
 
 TestKeeping = Keeping.TestCase
@@ -288,10 +299,12 @@ def test_every_move_has_its_line(root):
     assert life.keeper.flush(10)
     assert life.keeper.shed() == 3
     assert life.restore(ids, head)[0] == len(ids)
+    life.keeper.check()  # the control thread has written all lines
     moves = [event.fields for event in life.events.recent if event.kind == "move"]
     assert all(list(move) == ["record", "from", "to", "bytes", "ms", "reason"] for move in moves)
     routes = [(move["from"], move["to"], move["reason"]) for move in moves]
-    assert sorted(set(routes)) == [("ram", "ssd", "save"), ("ram", "ssd", "shed"), ("ssd", "ram", "restore")]
+    read = [("ram", "slot", "restore"), ("ram", "ssd", "save"), ("ram", "ssd", "shed"), ("slot", "ram", "admit")]
+    assert sorted(set(routes)) == [*read, ("ssd", "ram", "restore")]
     assert all(routes.count(route) == 3 for route in set(routes))
     assert life.end()
 

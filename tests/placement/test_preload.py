@@ -76,7 +76,8 @@ def test_what_was_preloaded_is_in_ram_when_it_is_asked_for(root):
     figures = life.keeper.counts().preloads
     assert (figures.loaded, figures.hits, figures.wasted, figures.waiting) == (6, 6, 0, 0)
     assert figures.hit_bytes == figures.loaded_bytes > 0
-    assert not moves(life, reason="restore")
+    life.keeper.check()  # all lines are written
+    assert {(move["from"], move["to"]) for move in moves(life, reason="restore")} == {("ram", "slot")}
     assert life.end()
 
 

@@ -8,11 +8,12 @@ from localkv.errors import BadRecord
 from localkv.events import EventLog, Reason
 from localkv.files import Files
 from localkv.kv.layout import Layer, Layout, State
-from localkv.kv.record import describe, pack_ids, root_name
+from localkv.kv.record import Head, describe, pack_ids, root_name
 from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Ground, Question, SlotView, without_room
 from localkv.placement.policy import Policy
+from localkv.placement.warmth import first_use
 from localkv.tiers.disk import Store
 from localkv.tiers.host import HostPool
 from localkv.tiers.transfer import Transfers
@@ -289,3 +290,38 @@ def test_an_arena_of_blocks_is_emptied_for_a_state(engine):
     assert not [event for event in life.events.recent if event.kind == "no_room"]
     index = life.keeper._index
     assert life.keeper._box.ask(lambda: [entry.row.kind for entry in index.in_ram.values()]).count("checkpoint") == 1
+
+
+@pytest.mark.parametrize("places", [3, 4, 6, 9])
+@pytest.mark.parametrize("n_blocks", [0, 2, 5])
+def test_nobody_leaves_for_a_preload_whom_it_does_not_help(engine, places, n_blocks):
+    """A state cannot lie where blocks have left: as many bytes come as go, and asked for again and again nothing more goes."""
+    life = engine(places=places, layout=STATEFUL)
+    wanted = [1] * (n_blocks * SIZE)
+    head = Head(keep_state(life, STATEFUL, 1, n_blocks), IDENTITY, len(wanted), "print")
+    assert life.keeper.flush(30)
+    life.keeper.shed()
+    parent = root_name(IDENTITY)
+    for i in range(life.pool.limit_bytes // STATEFUL.block_bytes):
+        payload = i.to_bytes(2, "little") * (STATEFUL.block_bytes // 2)
+        parent = _keep(
+            life, "block", describe("block", parent, pack_ids([i + 9] * SIZE), (i + 1) * SIZE, "print", payload), payload
+        )
+    assert life.keeper.flush(30)
+    life.keeper.plan(Question("other", [5, 5], None), SlotView())
+    for entry in life.keeper._index.in_ram.values():
+        entry.entered, entry.known_warmth = 0.0, first_use(1.0)  # nobody has wanted them for long
+    above = max(0.0, life.pool.used_bytes - 0.9 * life.pool.limit_bytes)
+    for _ in range(5):
+        ended = threading.Event()
+        life.keeper.preload(Question("c", [*wanted, 1], head), ended.set, pointed_at=True)
+        assert ended.wait(30)
+    life.keeper.check()
+    sizes, index = life.pool.place_bytes, life.keeper._index
+    went = [
+        event.fields["bytes"]
+        for event in life.events.recent
+        if event.fields.get("reason") == "preload" and event.fields["from"] == "ram"
+    ]
+    came = [sizes[entry.row.kind] for entry in index.in_ram.values() if entry.is_early]
+    assert sum(went) <= sum(came) + above

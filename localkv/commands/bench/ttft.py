@@ -124,7 +124,7 @@ def _from_ssd(home: Home, talks: list[Talk], say: Say) -> tuple[list[float], lis
 def _read_since(home: Home, sent_at: float, talk: Talk) -> bool:
     """Whether all blocks of `talk` were read after this moment."""
     names = {file.stem[:12] for file in talk.files}
-    moves = [event for event in read_events(home.event_log, 400) if event.kind == "move" and event.fields.get("to") == "ram"]
+    moves = [event for event in read_events(home.event_log, 400) if event.kind == "move" and event.fields.get("from") == "ssd"]
     return names <= {str(event.fields["record"]) for event in moves if event.time >= sent_at}
 
 

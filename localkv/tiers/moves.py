@@ -1,4 +1,7 @@
-"""Moves of records between tiers, one line of the event log each."""
+"""Moves of records between tiers, one line of the event log each: by these lines alone one can say what is where.
+
+Torch-free. Thread: any. A record that comes into the slot or is saved stays where it was as well; everywhere else it leaves `from`.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +9,10 @@ from typing import Literal
 from localkv.events import EventLog
 
 Where = Literal["slot", "vram", "ram", "ssd", ""]
-"""A tier, or the slot; "" is nowhere: computed, or gone."""
+"""A tier, or the slot; "" is nowhere: gone."""
+
+FORGOTTEN = "forgotten"
+"""The reason of what goes because its conversation does."""
 
 
 @dataclass(frozen=True, slots=True)
