@@ -23,6 +23,8 @@ from localkv.engine.late import LateCopier
 from localkv.engine.live import Blank, Live, Transient
 from localkv.engine.load import Loaded, device_name, load
 from localkv.engine.memory import Scales, card_of, trim
+from localkv.engine.pace import warm_up
+from localkv.engine.prefill import FIRST_BLOCKS
 from localkv.engine.selftest import Verdict, prove
 from localkv.engine.slot import IN_FLIGHT, Slot
 from localkv.engine.thrift import Thrifty
@@ -39,6 +41,7 @@ from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Ground
 from localkv.placement.policy import Policy, ssd_budget
+from localkv.placement.rates import Rates, rates_at_first
 from localkv.placement.saver import open_store
 from localkv.placement.warmth import HalfLives
 from localkv.tiers.device import SIMULATED_BYTES, DevicePool, Shares, share
@@ -244,8 +247,11 @@ def open_model(
     at_first = min(config.engine.slot_tokens or context_tokens, context_tokens)
     slot = Slot(layout, at_first, loaded.device, _copier(loaded.device, config))
     live = Live(loaded.model, slot, layout, loaded.device, root_name(loaded.identity), fingerprint, arena)
+    report("computing a first token", 0, 0)
+    rates = _rates_at_first(verdict, warm_up(live, loaded.device), layout)
     pool = _open_pool(layout, config, loaded.device, events)
     keeper, trouble = _open_keeper(ground, pool, vram, config, home, events, traffic)
+    keeper.learn(lambda _: rates)
     if trouble:
         notes = (*notes, f"nothing can be saved now, and it is tried again with every save: {trouble}")
     opened = Opened(loaded, live, tokens, verdict, context_tokens, keeper, Admission(live, keeper), ground, pool, notes)
@@ -267,6 +273,14 @@ def _prove(loaded: Loaded, home: Home) -> Verdict:
         return Slot(layout, SELFTEST_TOKENS * layout.block_tokens, loaded.device)
 
     return prove(loaded, build, home.selftests, key)
+
+
+def _rates_at_first(verdict: Verdict, seconds: float, layout: Layout) -> Rates:
+    """From what the self-test measured, and the seconds that one token takes now, if they are known."""
+    forward, size = max(0.0, seconds - verdict.token_seconds) if seconds else verdict.forward_seconds, layout.block_tokens
+    if verdict.reading == "tokens":
+        return rates_at_first(verdict.token_seconds, forward, 1, FIRST_BLOCKS * size)
+    return rates_at_first(verdict.token_seconds, forward, size)
 
 
 def _verdict_notes(loaded: Loaded, verdict: Verdict) -> tuple[str, ...]:

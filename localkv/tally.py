@@ -187,7 +187,7 @@ def learned(rates: Rates, numbers: Numbers) -> Rates:
     """`rates` after a turn: what was computed counts, and what was copied if all of it came from RAM."""
     if not (numbers.restored.ssd or numbers.restored.vram):
         rates = rates.with_copy(numbers.restored_bytes, numbers.restore_seconds)
-    return rates.with_prefill(numbers.prefilled_tokens, numbers.prefill_seconds)
+    return rates.with_prefill(numbers.prefilled_tokens, numbers.prefill_seconds, at_start=not numbers.restored.total)
 
 
 def log_turn(events: EventLog, conversation: str, numbers: Numbers, ending: str) -> None:

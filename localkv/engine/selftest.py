@@ -5,7 +5,7 @@ whether a chunk sees the recurrent state before it. Some models of transformers 
 comparing two caches would never show it. Then the slot, with localkv's attention or the model's default one, against
 transformers' own cache: two chunks, a decode and a rollback; logits must agree within TOLERANCE.
 
-Run at the first load of each (identity, versions) and remembered. A model that fails with localkv's attention is tried with its
+Run at the first load of each (identity, versions) and remembered, with how fast a model that passes reads. A model that fails with localkv's attention is tried with its
 default attention; one that fails there too runs uncached. Never a refusal to chat. Thread: the engine's.
 """
 
@@ -21,6 +21,7 @@ from transformers.cache_utils import LinearAttentionCacheLayerMixin
 from localkv.engine.attention import AttentionRefused
 from localkv.engine.live import Live
 from localkv.engine.load import UNFIT, Loaded
+from localkv.engine.pace import measure_stride
 from localkv.engine.prefill import Reading, chunks
 from localkv.engine.slot import Slot
 from localkv.files import Files, replace_durably
@@ -55,6 +56,9 @@ class Verdict(msgspec.Struct, frozen=True):
     detail: str
     reading: Reading = "chunks"
     """How tokens are fed."""
+    forward_seconds: float = 0.0
+    token_seconds: float = 0.0
+    """The pace.Stride of a model that is cached; 0: it is not known."""
 
 
 def prove(loaded: Loaded, build: Callable[[], Slot], memory_file: Path, key: str) -> Verdict:
@@ -63,7 +67,7 @@ def prove(loaded: Loaded, build: Callable[[], Slot], memory_file: Path, key: str
     `build` makes a slot; it is not called for a model without a layout, of which only the way of reading is found.
     """
     known = _remembered(memory_file)
-    if key in known:
+    if key in known and (known[key].token_seconds or not known[key].cached):
         verdict = known[key]
         loaded.model.set_attn_implementation(verdict.attention)
         return verdict
@@ -93,7 +97,11 @@ def _examine(loaded: Loaded, build: Callable[[], Slot]) -> Verdict:
             detail = str(error)
             continue
         if difference <= TOLERANCE[_precision(loaded)]:
-            return Verdict(path, True, difference, "; ".join(filter(None, (detail, why))), reading)
+            stride = measure_stride(loaded, build(), _block_tokens(loaded))
+            return Verdict(
+                path, True, difference, "; ".join(filter(None, (detail, why))), reading, stride.forward_seconds,
+                stride.token_seconds,
+            )  # fmt: skip
         detail = f"{path} differs by {difference:.2g} of the largest logit"
     loaded.model.set_attn_implementation(default)
     return Verdict(default, False, float("inf"), detail, reading)

@@ -110,7 +110,8 @@ class Judge:
 
     def stranger(self, cold: Cold) -> Resident:
         """A record of another model, of which only the catalogue is known: taken for as dear per byte as a block of ours."""
-        worth = 1 / self.rates.prefill / max(1, self.layout.token_bytes) - 1 / self.rates.read
+        size = self.layout.block_tokens
+        worth = self.rates.computing(size) / (size * max(1, self.layout.token_bytes)) - 1 / self.rates.read
         key, is_end = (cold.identity, cold.name), cold.kind == "checkpoint"
         return Resident(key, cold.parent, cold.used, cold.position, cold.file_bytes, worth, is_end=is_end)
 

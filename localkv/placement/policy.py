@@ -187,7 +187,7 @@ def _recompute_seconds_per_byte(row: Row, layout: Layout, rates: Rates) -> float
         tokens, n_bytes = row.position - layout.tail_start(row.position), row.n_bytes
     else:
         tokens, n_bytes = row.position, row.n_bytes + row.position * layout.token_bytes
-    return tokens / rates.prefill / n_bytes
+    return rates.computing(tokens) / n_bytes
 
 
 def ssd_budget(setting_bytes: int | None, disk_bytes: int, free_bytes: int, stored_bytes: int) -> int:

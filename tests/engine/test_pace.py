@@ -1,9 +1,15 @@
 """The estimate of a real, tiny model: measured beside the live conversation, which stays as it is."""
 
+import time
+
 import pytest
 
 from localkv.commands.bench import tiny
 from localkv.commands.plan import cost_of
+from localkv.engine import live as live_module
+from localkv.engine import pace
+from localkv.engine.pace import stride_of
+from localkv.errors import OutOfMemory
 from localkv.estimate import measure_reading
 from tests.engine.tiny_engine import ask, make, runtime_of
 
@@ -40,3 +46,71 @@ def test_scratch_files_go(tmp_path):
     assert rate > 0
     assert list(tmp_path.iterdir()) == []
     assert measure_reading(tmp_path / "missing") == (0.0, False)
+
+
+FORWARD, TOKEN = 0.05, 0.002
+"""Seconds that the slow model takes for a forward and for each token in it, beside its own."""
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Models that take FORWARD and TOKEN, and 0.5 s more for the first forward after each load."""
+    real = live_module.Live.feed
+    loaded = set()
+
+    def feed(live, ids):
+        time.sleep(FORWARD + TOKEN * len(ids) + (0.0 if live._model in loaded else 0.5))
+        loaded.add(live._model)
+        return real(live, ids)
+
+    def forward(loaded, n_tokens, **state):
+        time.sleep(FORWARD + TOKEN * n_tokens)
+        return real_forward(loaded, n_tokens, **state)
+
+    real_forward = pace._forward
+    monkeypatch.setattr(live_module.Live, "feed", feed)
+    monkeypatch.setattr(pace, "_forward", forward)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("name", ["llama", "jamba"])
+def test_the_first_forecast_is_honest(name, tmp_path):
+    """The first turn of an engine, and the first one after the model was let go, say what they will take: no guess, no cold start."""
+    folder = make(name, tmp_path / "model")
+    with runtime_of(folder, tmp_path / "home") as runtime:
+        section = runtime.opened.loaded.section
+        for again in range(2):
+            assert runtime.opened.live.position == 0
+            numbers = ask(runtime, "one question", name=f"talk {again}")[0].numbers
+            n_tokens = numbers.prefilled_tokens
+            forwards = 1 if name == "jamba" else -(-n_tokens // runtime.opened.block_tokens)
+            law = FORWARD * forwards + TOKEN * n_tokens
+            assert numbers.predicted_prefill_seconds > 0.7 * law
+            assert numbers.predicted_prefill_seconds == pytest.approx(numbers.prefill_seconds, rel=0.6)
+            runtime.unload()
+            runtime.prepare(section, lambda *_: None)
+
+
+@pytest.mark.parametrize("one", [0.001, 0.3])
+@pytest.mark.parametrize("times", [0.5, 1.0, 1.2, 3.0, 200.0])
+def test_a_stride_says_what_both_forwards_took(one, times):
+    """Together they make up what was measured; where many cost no more than one, tokens still cost something."""
+    many = one * times
+    stride = stride_of(one, many, 256)
+    assert stride.token_seconds >= many / 4 / 256
+    assert 0 <= stride.forward_seconds <= one
+    assert stride.forward_seconds + 256 * stride.token_seconds <= max(one, many) + many / 4
+
+
+def test_without_memory_to_warm_up_a_model_opens(tmp_path, monkeypatch):
+    """What the first forward lacks a turn may find: the chat begins, with the pace that the self-test measured."""
+    real = live_module.Live.feed
+
+    def short(live, ids):
+        if len(ids) == 1 and not live.position:
+            raise OutOfMemory(1, 0)
+        return real(live, ids)
+
+    monkeypatch.setattr(live_module.Live, "feed", short)
+    with runtime_of(make("llama", tmp_path / "model"), tmp_path / "home") as runtime:
+        assert ask(runtime, "hello")[0].numbers.predicted_prefill_seconds > 0

@@ -43,7 +43,9 @@ def build(loaded, kind=Slot):
 def test_a_sound_model_passes(loaded, tmp_path):
     """The slot may be used, with localkv's attention, read in chunks."""
     verdict = prove(loaded, build(loaded), tmp_path / "verdicts.json", "key")
-    assert verdict == Verdict("localkv", True, verdict.difference, "", "chunks")
+    expected = Verdict("localkv", True, verdict.difference, "", "chunks", verdict.forward_seconds, verdict.token_seconds)
+    assert verdict == expected
+    assert verdict.token_seconds > 0
     assert verdict.difference < 1e-5
 
 
@@ -136,6 +138,9 @@ def test_a_verdict_is_remembered(loaded, tmp_path, monkeypatch):
     file.write_bytes(b"{")
     prove(loaded, build(loaded), file, "key")
     assert len(calls) == 2
+    file.write_bytes(msgspec.json.encode({"key": msgspec.structs.replace(first, token_seconds=0.0)}))
+    prove(loaded, build(loaded), file, "key")
+    assert len(calls) == 3, "one of a time when the pace was not measured"
 
 
 def test_a_verdict_file_that_cannot_be_written_costs_only_time(loaded, tmp_path):

@@ -1,10 +1,12 @@
 """Moving averages of what this machine can do, and what is predicted from them."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from localkv.kv.record import Head
 from localkv.placement.plan import Ground, Question, SlotView, make_plan
-from localkv.placement.rates import Rates, predict, predict_resume
+from localkv.placement.rates import Rates, predict, predict_resume, rates_at_first
 from tests.placement.worlds import IDENTITY, LAYOUTS, NOW, ROOT, SIZE, World
 
 MIB = 1 << 20
@@ -72,3 +74,54 @@ def test_a_model_without_attention_resumes_from_its_checkpoint_alone():
     head = Head(last, IDENTITY, 3 * SIZE + 5, NOW)
     forecast = predict_resume(head, made.index(), Ground(made.layout, IDENTITY, NOW), Rates(read=8.0, copy=1e9))
     assert forecast.total_seconds == pytest.approx(made.layout.checkpoint_bytes(3 * SIZE + 5) / 8)
+
+
+def seconds_of(forward, token, n_tokens, chunk):
+    return -(-n_tokens // chunk) * forward + n_tokens * token
+
+
+COSTS = {"forward": st.floats(1e-4, 0.5), "token": st.floats(1e-5, 0.1)}
+
+
+@settings(deadline=None)
+@given(n_tokens=st.integers(1, 5000), chunk=st.sampled_from([16, 256]), **COSTS)
+def test_the_first_forecast_is_what_was_measured(forward, token, n_tokens, chunk):
+    """Before any turn the time of a prompt of any length is that of its forwards and its tokens, not a guess."""
+    rates = rates_at_first(token, forward, chunk)
+    assert rates.computing(n_tokens) == pytest.approx(seconds_of(forward, token, n_tokens, chunk))
+    assert rates.measured == {"prefill", "forward"}
+    assert rates.computing(0) == 0
+    longer = rates_at_first(token, forward, 1, first=chunk)
+    assert longer.computing(n_tokens) == pytest.approx(seconds_of(forward, token, n_tokens, 1))
+    forwards = 1 + max(0, n_tokens - chunk)
+    assert longer.computing(n_tokens, at_start=True) == pytest.approx(forwards * forward + n_tokens * token)
+    unknown = rates_at_first(0.0, 0.0, chunk)
+    assert (unknown.measured, unknown.prefill) == (frozenset(), Rates().prefill)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    wrong=st.floats(0.2, 5.0),
+    sizes=st.lists(st.tuples(st.integers(1, 63), st.integers(200, 3000)), min_size=30, max_size=30),
+    **COSTS,
+)
+def test_turns_correct_a_pace_that_was_wrong(forward, token, wrong, sizes):
+    """A machine that has become slower or faster is known by its turns: long ones tell the tokens, short ones the forwards."""
+    rates = rates_at_first(token * wrong, forward * wrong, 256)
+    for short, long in sizes:
+        for n_tokens in (long, short):
+            rates = rates.with_prefill(n_tokens, seconds_of(forward, token, n_tokens, 256))
+    for n_tokens in (1, 30, 256, 2000):  # the quarter that is put down to tokens at least may be a third of the rest too much
+        assert rates.computing(n_tokens) == pytest.approx(seconds_of(forward, token, n_tokens, 256), rel=0.36)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 5000), st.floats(0.0, 100.0)), max_size=20), COSTS["forward"], COSTS["token"])
+def test_no_measurement_leads_to_nonsense(jobs, forward, token):
+    """Whatever turns took, what is computed costs something, more tokens never less, and nothing is negative."""
+    rates = rates_at_first(token, forward, 256)
+    for job in jobs:
+        rates = rates.with_prefill(*job)
+    assert rates.prefill > 0
+    assert rates.forward >= 0
+    assert 0 < rates.computing(1) <= rates.computing(300) < rates.computing(3000)
