@@ -50,7 +50,7 @@ def all_offers(text: str) -> list[Offer]:
 
 
 class Completion(RowsView):
-    """Offers, one of them marked."""
+    """Offers, one of them marked or none."""
 
     DEFAULT_CSS = """
     Completion {
@@ -71,6 +71,9 @@ class Completion(RowsView):
         self._palette = palette
         self._glyphs = glyphs
         self._offers = offers
+        self.more: Offers = lambda _: ()
+        """What a text may become for which there are no other offers. Enter takes none of these unless one was marked: a command
+        with words after it can be done as it stands."""
         self._found: Sequence[Offer] = ()
         self._at = 0
         self._text = ""
@@ -94,8 +97,11 @@ class Completion(RowsView):
         self._text = text
         if text != self._refused:
             self._refused = ""
-        self._found = () if text == self._refused and text else self._offers(text)
-        self._at = 0
+        self._found, self._at = (), 0
+        if not text or text != self._refused:
+            self._found = self._offers(text)
+            if not self._found and (found := self.more(text)):
+                self._found, self._at = found, -1
         self._draw()
 
     def take_key(self, key: str, text: str) -> str | None:
@@ -109,7 +115,7 @@ class Completion(RowsView):
         if not self._found:
             return None
         if key in {"up", "down"}:
-            self._at = (self._at + (1 if key == "down" else -1)) % len(self._found)
+            self._at = (max(self._at, 0) - 1 if key == "up" else self._at + 1) % len(self._found)
             self._draw()
             return text
         if key == "escape":
@@ -117,8 +123,8 @@ class Completion(RowsView):
             self._found = ()
             self._draw()
             return text
-        chosen = self._found[self._at].text
-        if key == "tab" or (key == "enter" and chosen.rstrip() != text):
+        chosen = self._found[max(self._at, 0)].text
+        if key == "tab" or (key == "enter" and self._at >= 0 and chosen.rstrip() != text):
             return chosen
         return None
 

@@ -14,6 +14,7 @@ from localkv.commands.introduction import Introduction
 from localkv.commands.keymap import DEFAULT_KEYMAP, Keymap
 from localkv.errors import LocalKVError, UnknownConversation
 from localkv.tui.acts import Acts, Reach
+from localkv.tui.arguments import argument_offers, sources_of
 from localkv.tui.clean import one_line
 from localkv.tui.composer import Composer
 from localkv.tui.desk import Desk
@@ -68,6 +69,8 @@ class ChatScreen(Shelf, Writing):
             self.welcome,
         )
         self.acts = Acts(self.stage, self.transcript, self.composer, Reach(self.say, self.copy, self.open, self.sign))
+        sources = sources_of(self)
+        self.completion.more = lambda text: argument_offers(text, sources)
         self._places: dict[str, Place] = {}
         """By conversation, where the person was reading above its end."""
         self.bell = False

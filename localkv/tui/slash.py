@@ -81,7 +81,9 @@ def _model(screen: "ChatScreen", name: str) -> None:
     if name:
         screen.desk.set_model(ModelSection(name=name))
         screen.stage.prepare()
-    screen.say(f"model: {screen.desk.model.name}")
+        screen.say(f"model: {screen.desk.model.name}")
+        return
+    screen.say(f'model: {screen.desk.model.name}; a space after "/model" shows those on this machine')
 
 
 def _theme(screen: "ChatScreen", name: str) -> None:
