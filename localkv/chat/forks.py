@@ -195,9 +195,11 @@ class ForkTable(MessageTable):
                 " SELECT ?, ?, ?, model, sampling, ?, ?, system, private, tags FROM conversations WHERE id = ?",
                 (key, name, title_from(title or source.title), now, now, source.id),
             )
-            copies = copied(self.path(source.id, message), key)
+            shared = self.path(source.id, message)
+            copies = copied(shared, key)
             for copy in copies:
                 rows.insert_message(connection, copy)
+            rows.note_copies(connection, [(copy.id, each.id) for copy, each in zip(copies, shared, strict=True)])
             heads = [copy.head.name for copy in copies if copy.head is not None]
             connection.executemany("INSERT OR IGNORE INTO forked_heads (name) VALUES (?)", [(name,) for name in heads[-1:]])
             connection.execute(

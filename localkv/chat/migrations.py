@@ -142,7 +142,8 @@ MIGRATIONS: tuple[Migration, ...] = (
         "records that forks share",
         ("CREATE TABLE forked_heads (name TEXT PRIMARY KEY NOT NULL) WITHOUT ROWID",),
     ),
-    # Times alone do not tell messages apart: an import that knows none gives the same to all.
+    # Copies of older conversations are known by time, speaker and text. That alone would not do from now on: an import that
+    # knows no times gives the same to all, and who says "ok" twice in one conversation has said it twice.
     Migration(
         "words of system prompts, and copies of messages",
         (
@@ -169,7 +170,19 @@ MIGRATIONS: tuple[Migration, ...] = (
             BEGIN INSERT INTO words (rowid, text) VALUES (new.seq, new.text); END
             """,
             "INSERT INTO words (rowid, text) SELECT seq, text FROM messages WHERE role = 'system' AND state != 'streaming'",
-            "CREATE INDEX messages_by_time ON messages (created, substr(text, 1, 32))",
+            """
+            CREATE TABLE copies (
+                message TEXT PRIMARY KEY NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+                first   TEXT NOT NULL                   -- the id of the message that was copied first; it may be gone
+            ) WITHOUT ROWID
+            """,
+            "CREATE INDEX copies_by_first ON copies (first)",
+            """
+            INSERT INTO copies (message, first) SELECT id, first FROM (
+                SELECT id, conversation, first_value(id) OVER same AS first, first_value(conversation) OVER same AS home
+                FROM messages WINDOW same AS (PARTITION BY created, role, text ORDER BY seq)
+            ) WHERE conversation != home
+            """,
         ),
     ),
     # Numbers are never used again: who removes one that is done must not remove another process's.

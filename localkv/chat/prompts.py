@@ -43,11 +43,13 @@ def _say_again(connection: sqlite3.Connection, conversation: str, system: str, p
     if prompt is not None:
         rows.insert_message(connection, prompt)
     leaf = prompt.id if prompt is not None else None
-    said = copied((message for message in path if message.role != "system"), conversation, leaf)
+    before = [message for message in path if message.role != "system"]
+    said = copied(before, conversation, leaf)
     for copy in said:
         ids = copy.ids if copy.role == "assistant" else b""
         rows.insert_message(connection, msgspec.structs.replace(copy, ids=ids, head=None))
         leaf = copy.id
+    rows.note_copies(connection, [(copy.id, message.id) for copy, message in zip(said, before, strict=True)])
     connection.execute(
         "UPDATE conversations SET system = ?, leaf = ?, n_messages = n_messages + ? WHERE id = ?",
         (system, leaf, len(said), conversation),

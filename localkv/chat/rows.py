@@ -5,6 +5,7 @@ localkv stored and this one lacks are left out; a wrong value is an error.
 """
 
 import sqlite3
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -96,6 +97,13 @@ def insert_message(connection: sqlite3.Connection, message: Message, writer: str
             to_json(message.head), to_json(message.numbers), message.text, message.ids,
         ),
     )  # fmt: skip
+
+
+def note_copies(connection: sqlite3.Connection, copies: Iterable[tuple[str, str]]) -> None:
+    """Remember (copy, what it was copied from): search shows what they say once. The caller holds the transaction."""
+    connection.executemany(
+        "INSERT INTO copies (message, first) SELECT ?1, coalesce((SELECT first FROM copies WHERE message = ?2), ?2)", copies
+    )
 
 
 def conversation(connection: sqlite3.Connection, key: str) -> Conversation:

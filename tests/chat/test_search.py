@@ -1,14 +1,19 @@
 """Search in the words of all messages: what is found, in which order, and how a hit is shown."""
 
 import threading
+from contextlib import closing
 from datetime import datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from localkv.chat.migrations import MIGRATIONS
+from localkv.chat.rows import insert_message
 from localkv.chat.search import marked
 from localkv.chat.store import ConversationStore
+from localkv.chat.tree import Message
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import SearchRefused
 from tests.chat.clock import Clock
@@ -283,13 +288,66 @@ def test_another_system_prompt_does_not_find_everything_twice(dated):
     assert found(store, "role:system prompt") == ["new prompt", "old prompt"]
 
 
-def test_what_was_said_twice_is_found_twice(dated):
-    """The same words at another time, or by another speaker, are no copy."""
+@pytest.mark.parametrize("clock", [lambda: 1000.0, Clock()], ids=["all at once", "one after the other"])
+def test_what_was_said_twice_is_found_twice(tmp_path, clock):
+    """The same words are no copy, whoever said them and in which conversation, though an import gave all the same time."""
+    with closing(ConversationStore.open(tmp_path / "conversations.db", tmp_path / "backups", clock=clock)) as store:
+        talk = begin(store, "talk")
+        say(store, talk, "needle", "needle")
+        answer(store, talk, "needle")
+        say(store, begin(store, "other"), "needle")
+        assert found(store, "needle") == ["needle"] * 4
+        store.fork(store.path(talk)[-1].id, "fork")
+        assert [len(hit.also_in) for hit in store.search("needle")] == [0, 1, 0, 0]
+
+
+def test_a_copy_of_a_copy_is_one_more_of_the_same(dated):
+    """Forks of forks and other system prompts in them: one hit, also when the first of all is gone for good."""
+    store, _ = dated
+    first = begin(store, "first", system="a prompt")
+    store.ask(first, None, "needle")
+    names = ["first", "second", "third"]
+    for before, after in pairwise(names):
+        store.fork(store.path(store.by_name(before).id)[-1].id, after)
+        store.set_system(store.by_name(after).id, f"the prompt of the {after}")
+    assert [sorted([hit.name, *hit.also_in]) for hit in store.search("needle")] == [sorted(names)]
+    store.erase(first)
+    assert [sorted([hit.name, *hit.also_in]) for hit in store.search("needle")] == [["second", "third"]]
+
+
+def test_a_copy_that_went_on_is_another_message(dated):
+    """An answer that was continued in a fork says something else than the one it was copied from."""
     store, _ = dated
     talk = begin(store, "talk")
-    say(store, talk, "needle", "needle")
-    answer(store, talk, "needle")
-    assert found(store, "needle") == ["needle"] * 3
+    reply = store.begin_answer(talk, store.ask(talk, None, "question").id)
+    store.finish_answer(reply.id, text="needle", ids=b"", state="stopped", head=None, numbers=None)
+    fork = store.fork(reply.id, "fork")
+    copy = store.reopen_answer(fork.leaf)
+    store.finish_answer(copy.id, text="needle and thread", ids=b"", state="complete", head=None, numbers=None)
+    assert [(hit.snippet, hit.also_in) for hit in store.search("needle")] == [("needle and thread", ()), ("needle", ())]
+
+
+def test_forks_of_an_older_schema_are_found_once(tmp_path):
+    """Copies that were made before they were noted are known by time, speaker and text; in one conversation nothing is."""
+    titles = [migration.title for migration in MIGRATIONS]
+    path, backups = tmp_path / "conversations.db", tmp_path / "backups"
+    old = MIGRATIONS[: titles.index("words of system prompts, and copies of messages")]
+    with closing(ConversationStore.open(path, backups, migrations=old)) as store:
+        one, two = begin(store, "one"), begin(store, "two")
+        with store._database.writing() as connection:
+            for n, (talk, text, when) in enumerate(
+                (
+                    (one, "needle a", 1.0),
+                    (one, "needle a", 1.0),
+                    (two, "needle a", 1.0),
+                    (two, "needle a", 2.0),
+                    (two, "needle b", 1.0),
+                )
+            ):
+                insert_message(connection, Message(f"m{n}", talk, None, "user", text, b"", "complete", when))
+    with closing(ConversationStore.open(path, backups)) as store:
+        hits = {hit.message: hit.also_in for hit in store.search("needle")}
+    assert sorted(map(len, hits.values())) == [0, 0, 0, 1]
 
 
 def test_copies_that_are_out_of_sight_do_not_count(dated):
