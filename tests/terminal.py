@@ -27,9 +27,16 @@ _UNKNOWN = re.compile(
 
 
 class Terminal:
-    """`command` in a terminal of `columns` x `rows`."""
+    """`command` in a terminal of `columns` x `rows`. Nothing but the terminal tells its size, unless `more` does."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], columns: int = 120, rows: int = 36) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        environment: dict[str, str],
+        columns: int = 120,
+        rows: int = 36,
+        more: dict[str, str] | None = None,
+    ) -> None:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.marks_pastes = False
@@ -39,9 +46,14 @@ class Terminal:
         """All that the program wrote."""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        terminal = {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": str(rows)}
+        environment = {name: value for name, value in environment.items() if name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=environment | terminal, start_new_session=True
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment | {"TERM": "xterm-256color"} | (more or {}),
+            start_new_session=True,
         )
         os.close(slave)
 

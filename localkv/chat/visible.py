@@ -5,6 +5,7 @@ dropped. Joiners and variation selectors stay: emoji and several scripts need th
 """
 
 import re
+from collections.abc import Callable
 
 _NEWLINES = re.compile("\r\n?|[\u2028\u2029\x0b\x0c\x85]")
 _HOSTILE = re.compile(
@@ -13,6 +14,7 @@ _HOSTILE = re.compile(
     "\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # annotations, shorthand, music: what is between them may be hidden
     "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates; tag characters, which hide whole sentences
 )
+_NO_PART_OF_A_ROW = re.compile(f"{_HOSTILE.pattern}|[\t\n\r\u2028\u2029\x0b\x0c\x85]")
 
 
 def visible(text: str) -> str:
@@ -25,6 +27,13 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """`text` harmless and on one line, for titles and notices."""
     return " ".join(visible(text).split())
+
+
+def struck(text: str, put: Callable[[str], str]) -> str:
+    """One row of `text` with what `put` gives for each hostile character, ends of lines and tabs among them."""
+    if text.isprintable():  # no control and no format character is
+        return text
+    return _NO_PART_OF_A_ROW.sub(lambda match: put(match[0]), text)
 
 
 def _spell(match: re.Match[str]) -> str:

@@ -4,11 +4,14 @@ Torch-free; knows no screen: who calls it hands the terminal over before. Thread
 has ended.
 """
 
+import contextlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from localkv.errors import ConfigError
@@ -35,8 +38,25 @@ def edit_file(file: Path) -> None:
     """Open `file` and wait until the editor has ended. Raises ConfigError."""
     command = find_editor(os.environ, shutil.which)
     try:
-        code = subprocess.run([*command, str(file)], check=False).returncode
+        editor = subprocess.Popen([*command, str(file)])
     except OSError as error:
         raise ConfigError(f"the editor {command[0]} cannot be started ({error.strerror or error}); set EDITOR") from error
+    with _deaf_to_keys():
+        code = editor.wait()
     if code:
         raise ConfigError(f"the editor {command[0]} ended with code {code}; what it left in {file} was not looked at")
+
+
+@contextlib.contextmanager
+def _deaf_to_keys() -> Iterator[None]:
+    """Ctrl+C in an editor is the editor's, as a shell has it: the terminal sends it to this program, too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name)]
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, signal.SIG_DFL if former is None else former)

@@ -9,16 +9,18 @@ import contextlib
 import gc
 import os
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.events import Event, InputEvent, Paste
+from textual.filter import LineFilter
+from textual.timer import Timer
 
 from localkv.chat.store import ConversationStore
 from localkv.commands.ends import ENDINGS, exit_within, leave_dead_terminal
@@ -32,7 +34,9 @@ from localkv.paths import Home, resource_dir
 from localkv.tui.clipboard import find_tool
 from localkv.tui.desk import Desk
 from localkv.tui.glyphs import Glyphs, choose_glyphs
+from localkv.tui.guard import Guard
 from localkv.tui.layout import CSS
+from localkv.tui.listening import Listener
 from localkv.tui.ports import Chat, Client
 from localkv.tui.screen import ChatScreen
 from localkv.tui.theme import choose_theme, palette, read_themes, textual_theme
@@ -40,6 +44,10 @@ from localkv.tui.typeahead import Typed
 
 TERMINAL_SECONDS = 3.0
 """How long putting the terminal in order may take once all is saved."""
+
+
+REDRAW_SECONDS = 0.1
+"""How long after the last change of the window's size everything is drawn once more."""
 
 
 class LocalKVApp(App[None], inherit_bindings=False):
@@ -70,6 +78,8 @@ class LocalKVApp(App[None], inherit_bindings=False):
         """
         super().__init__()
         self.animation_level = "none"
+        self._guard = Guard()
+        self._redrawing: Timer | None = None
         self.endings: tuple[int, ...] = ()
         """Signals that end the chat in order."""
         self.ended_by = 0
@@ -113,6 +123,16 @@ class LocalKVApp(App[None], inherit_bindings=False):
         for problem in self._problems:
             self.notify(problem, severity="warning", markup=False, timeout=15)
 
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What every row goes through before it is drawn."""
+        return [self._guard, *super().get_line_filters()]
+
+    def on_resize(self) -> None:
+        """A window that was made smaller and as large as before has lost what stood in it; Textual draws what it believes to differ."""
+        if self._redrawing is not None:
+            self._redrawing.stop()
+        self._redrawing = self.set_timer(REDRAW_SECONDS, self.refresh)
+
     async def on_event(self, event: Event) -> None:
         """Input waits until somebody listens: Textual would give it to the list, or to nobody."""
         if self._held is not None and isinstance(event, InputEvent | Paste):
@@ -124,9 +144,8 @@ class LocalKVApp(App[None], inherit_bindings=False):
         """What was typed until now goes to the composer, in the order of typing."""
         event.stop()
         held, self._held = self._held, None
-        parser = XTermParser()
-        keys = self._typed.keys
-        before = [each for each in (*parser.feed(keys), *parser.feed("")) if isinstance(each, Event)] if keys else []
+        listener, keys = Listener(), self._typed.keys
+        before = [each for each in (*listener.feed(keys), *listener.end()) if isinstance(each, Event)] if keys else []
         for typed in (*before, *(held or [])):
             typed.set_sender(self)
             await super().on_event(typed)
@@ -216,7 +235,7 @@ def run(
         app.chat_screen.copy_tool = find_tool(os.environ, sys.platform, shutil.which)
         backup = store.begin_daily_backup(app.tell)
         store.begin_erasures(app.tell)
-        app.endings = ENDINGS if os.name != "nt" else ()
+        app.endings = (*ENDINGS, signal.SIGINT) if os.name != "nt" else ()
         if os.name != "nt":
             from localkv.tui.terminal import RestingDriver  # needs termios
 

@@ -10,13 +10,12 @@ import select
 import sys
 from collections.abc import Iterator
 
-from textual._xterm_parser import XTermParser
 from textual.events import Key, MouseEvent, Paste
 
 from localkv.commands.keymap import Keymap, key_label
 from localkv.commands.keys import meaning
 from localkv.commands.output import print_lines
-from localkv.tui.terminal import Clearer
+from localkv.tui.listening import Listener
 
 BEGIN, END = "\x1b[?2004h\x1b[>25u", "\x1b[<u\x1b[?2004l"
 """Pastes in brackets and keys told apart, as the chat asks for."""
@@ -43,8 +42,8 @@ def run(keymap: Keymap) -> None:
 
 def describe(sent: str, keymap: Keymap) -> tuple[list[str], list[str]]:
     """The names of the keys in `sent`, and lines that tell of them."""
-    parser = XTermParser()
-    events = [*parser.feed(Clearer().understood(sent)), *parser.feed("")]
+    listener = Listener()
+    events = [*listener.feed(sent), *listener.end()]
     names, lines = [], []
     shown = escaped(sent)
     for event in events:

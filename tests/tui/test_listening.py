@@ -1,36 +1,57 @@
 """What a terminal sends, as the chat understands it."""
 
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.events import Key, Paste
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps Textual's listener")
+from localkv.tui.listening import Clearer, Listener
 
 PIECES = st.lists(st.sampled_from(["a", "two", "\x1b\r", "\r", "\x1b[A", "ü"]), max_size=8)
+PASTED = st.lists(
+    st.sampled_from(["a", "\r", "\x1b", "\x1b[A", "\x1b[31m", "\x1b\r", "\x1b[200~", "\x1b]0;t\x07", "\u202e", "ü", "\x1b[20"])
+)
 
 
-def clearer():
-    from localkv.tui.terminal import Clearer
-
-    return Clearer()
+def in_reads(text, cuts):
+    """`text` as it comes in several reads."""
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    return [text[low:high] for low, high in zip(places, places[1:], strict=False)]
 
 
 @given(PIECES, PIECES)
 def test_alt_enter_is_understood_whatever_is_typed_around_it(before, after):
     """Keys come in one piece when the machine is busy: alt+enter among others must not send the message."""
-    found = clearer().understood("".join([*before, "\x1b\r", *after]))
+    found = Clearer().understood("".join([*before, "\x1b\r", *after]))
     assert "\x1b\r" not in found
     assert found.count("\x1b[13;3u") == 1 + before.count("\x1b\r") + after.count("\x1b\r")
     assert found.replace("\x1b[13;3u", "\x1b\r") == "".join([*before, "\x1b\r", *after])
 
 
-@given(PIECES)
-def test_pastes_come_through_as_they_are(pieces):
-    """A paste may hold any characters, and may come in several reads; after it keys are keys again."""
-    paste = "\x1b[200~" + "".join(pieces) + "\x1b\r"
-    listening = clearer()
-    assert listening.understood(paste) == paste
-    assert listening.understood("more\x1b\r\x1b[201~") == "more\x1b\r\x1b[201~"
-    assert listening.understood("\x1b\r") == "\x1b[13;3u"
+@given(PASTED, st.lists(st.integers(0, 200), max_size=4))
+def test_a_paste_is_one_paste_whatever_is_in_it_and_however_it_comes(pieces, cuts):
+    """No key is made of pasted text: Enter among it would send half of it. Nothing of it is lost, changed or moved."""
+    text = "".join(pieces)
+    listener = Listener()
+    events = [each for part in in_reads(f"\x1b[200~{text}\x1b[201~z", cuts) for each in listener.feed(part)]
+    assert [each.text for each in events if isinstance(each, Paste)] == [text]
+    assert [each.key for each in events if isinstance(each, Key)] == ["z"]
+
+
+@given(PASTED, PASTED)
+def test_keys_are_keys_again_after_a_paste(first, second):
+    """Two pastes and what is typed between and after them come in their order."""
+    listener = Listener()
+    sent = f"\x1b[200~{''.join(first)}\x1b[201~x\x1b\r\x1b[200~{''.join(second)}\x1b[201~\x1b[A"
+    events = [*listener.feed(sent), *listener.end()]
+    told = [each.text if isinstance(each, Paste) else each.key for each in events]
+    assert told == ["".join(first), "x", "alt+enter", "".join(second), "up"]
+
+
+@pytest.mark.parametrize("end", ["\x1b", "\x1b[", "\x1b[20", "\x1b[201"])
+def test_the_end_of_a_paste_may_come_in_two_reads(end):
+    """The half of a mark is no part of the text."""
+    listener = Listener()
+    assert list(listener.feed(f"\x1b[200~text{end}")) == []
+    [paste] = listener.feed("\x1b[201~"[len(end) :])
+    assert paste.text == "text"
