@@ -145,7 +145,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     # Copies of older conversations are known by time, speaker and text. That alone would not do from now on: an import that
     # knows no times gives the same to all, and who says "ok" twice in one conversation has said it twice.
     Migration(
-        "words of system prompts, and copies of messages",
+        "words of system prompts, copies, erasures that are not complete",
         (
             "DROP TRIGGER words_of_new",
             "DROP TRIGGER words_of_old",
@@ -183,12 +183,9 @@ MIGRATIONS: tuple[Migration, ...] = (
                 FROM messages WINDOW same AS (PARTITION BY created, role, text ORDER BY seq)
             ) WHERE conversation != home
             """,
+            # Numbers are never used again: who removes one that is done must not remove another process's.
+            "CREATE TABLE erasures (n INTEGER PRIMARY KEY AUTOINCREMENT)",
         ),
-    ),
-    # Numbers are never used again: who removes one that is done must not remove another process's.
-    Migration(
-        "erasures that are not complete",
-        ("CREATE TABLE erasures (n INTEGER PRIMARY KEY AUTOINCREMENT)",),
     ),
 )
 

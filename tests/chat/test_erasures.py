@@ -271,7 +271,9 @@ def test_system_prompts_are_erased_like_all_else(tmp_path):
     from localkv.chat.migrations import MIGRATIONS
 
     titles = [migration.title for migration in MIGRATIONS]
-    old = opened(tmp_path, migrations=MIGRATIONS[: titles.index("words of system prompts, and copies of messages")])
+    old = opened(
+        tmp_path, migrations=MIGRATIONS[: titles.index("words of system prompts, copies, erasures that are not complete")]
+    )
     secret = talk(old, "secret", "hello", system="open sesame")
     talk(old, "other", "hello", system="open door")
     old.close()

@@ -331,7 +331,7 @@ def test_forks_of_an_older_schema_are_found_once(tmp_path):
     """Copies that were made before they were noted are known by time, speaker and text; in one conversation nothing is."""
     titles = [migration.title for migration in MIGRATIONS]
     path, backups = tmp_path / "conversations.db", tmp_path / "backups"
-    old = MIGRATIONS[: titles.index("words of system prompts, and copies of messages")]
+    old = MIGRATIONS[: titles.index("words of system prompts, copies, erasures that are not complete")]
     with closing(ConversationStore.open(path, backups, migrations=old)) as store:
         one, two = begin(store, "one"), begin(store, "two")
         with store._database.writing() as connection:
