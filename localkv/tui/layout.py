@@ -64,6 +64,8 @@ ChatScreen.-ascii.-short #header { border-bottom: none; }
 ChatScreen.-ascii #phase { border-top: ascii $rule; }
 ChatScreen.-ascii #side { border-right: ascii $rule; }
 ChatScreen.-ascii #right { border-left: ascii $rule; }
+/* Textual's is black on white reversed: on a dark terminal like any other character. */
+Input:ansi > .input--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
 ChatScreen:nocolor #composer { text-style: none; }
 
 /* Below the header: what is written and the keys stay in view. */

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 
+from localkv.commands.order import hashed
 from localkv.service.client import Resume
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.listing import Heading, Item
@@ -33,6 +34,7 @@ MEANINGS = (
 _LEAST_SECONDS = 0.1
 """Shorter waits are not worth a number."""
 _LEAST_TITLE = 8
+_LEAST_TAG = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,27 @@ def line(item: Item, width: int, look: Look) -> list[Span]:
     strong = Style(bold=True) if look.badge == UNREAD or look.opened else Style()
     return [
         (look.glyphs.cursor if look.opened else " ", palette.user),
-        (badge, palette.accent + Style(bold=True)),
+        badge_of(badge, palette),
         ("x", palette.user) if look.marked else (" ", palette.text),
         (title, palette.text + strong),
         # In a run of its own: a joiner at the end of a title would swallow the first space.
-        (" " * (room - cell_len(title)), palette.text),
+        (_tags(item, room - cell_len(title), look.glyphs), palette.muted),
         (wait, palette.muted),
         (" ", palette.text),
         (end.rjust(4), palette.muted),
     ]
+
+
+def badge_of(badge: str, palette: Palette) -> Span:
+    """A badge; a blank one has no colour, which a reversed row would show."""
+    return (badge, palette.accent + Style(bold=True) if badge.strip() else palette.text)
+
+
+def _tags(item: Item, room: int, glyphs: Glyphs) -> str:
+    """The tags in `room` cells, as far as they fit; blank where not even the beginning of one does."""
+    text = f" {hashed(item.tags)}" if item.tags and room > _LEAST_TAG else ""
+    text = text if cell_len(text) <= room else set_cell_size(text, room - 1).rstrip() + glyphs.ellipsis
+    return set_cell_size(text, room)
 
 
 def heading(row: Heading, width: int, palette: Palette) -> list[Span]:

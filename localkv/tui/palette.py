@@ -30,8 +30,13 @@ _WHOLE, _BEGUN, _SCATTERED = 1000, 100, 100
 
 
 def choices(query: str) -> list[Action]:
-    """The actions that `query` fits, best first; all of them, in their order, for an empty one."""
+    """The actions that `query` fits, best first; all of them, in their order, for an empty one.
+
+    What stops the answer is the last then: enter right after the palette is opened must not do that.
+    """
     known = [action for action in ACTIONS if action.act and action.place not in LEFT_OUT and action.id != "palette"]
+    if not query.strip():
+        return sorted(known, key=lambda action: action.id == "cancel")
     scored = [(found, action) for action in known if (found := _fit(query, action)) is not None]
     return [action for _, action in sorted(scored, key=lambda pair: -pair[0])]
 
@@ -89,7 +94,7 @@ class Palette(Dialog[Action | None]):
     Palette { align: center top; }
     Palette > Vertical { width: 84; height: 20; max-height: 90%; margin: 2 0 0 0; }
     Palette Input { margin: 0; }
-    Palette RowsView { height: 1fr; margin: 1 0 0 0; }
+    Palette RowsView { height: 1fr; margin: 1 0 0 0; scrollbar-gutter: stable; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+p", "leave", "close"),

@@ -9,7 +9,7 @@ from localkv.commands.order import hashed
 from localkv.service.client import Resume
 from localkv.tui.likely import Found, ranked
 from localkv.tui.listing import Item
-from localkv.tui.listline import BADGES, waiting
+from localkv.tui.listline import BADGES, badge_of, waiting
 from localkv.tui.picker import Choice, Picker
 from localkv.tui.rows import Span
 from localkv.tui.theme import Palette
@@ -51,7 +51,7 @@ def row_of(found: Found, width: int, now: float, resume: Resume | None, palette:
     title = set_cell_size(item.title, min(cell_len(item.title), room))
     rest = set_cell_size(f"{tags}{place}", max(0, room - cell_len(title)))
     return [
-        (f" {badge} ", palette.accent + Style(bold=True)),
+        badge_of(f" {badge} ", palette),
         *lit(title, found.at, palette),
         (rest, palette.muted),
         (end, palette.muted),

@@ -25,14 +25,15 @@ ANSI_VARIABLES = {
     "ansi-foreground": "ansi_default",
     "block-cursor-foreground": "ansi_black",
     "block-cursor-background": "ansi_white",
-    "input-cursor-foreground": "ansi_black",
-    "input-cursor-background": "ansi_white",
+    "input-cursor-foreground": "ansi_default",
+    "input-cursor-background": "ansi_default",
     "input-selection-foreground": "ansi_black",
     "input-selection-background": "ansi_bright_blue",
     "screen-selection-foreground": "ansi_black",
     "screen-selection-background": "ansi_bright_blue",
 }
-"""What Textual derives by mixing colours, which those of a terminal can't be."""
+"""What Textual derives by mixing colours, which those of a terminal can't be. It reverses cursors in these themes: of black on
+white that would be the white on black of every other character."""
 
 
 class Colors(msgspec.Struct, frozen=True):

@@ -160,6 +160,30 @@ def test_lines_with_waits_are_as_wide_as_the_list(title, width, seconds, tokens)
     assert sum(cell_len(text) for text, _ in heading(Heading("September 2025"), width, PALETTE)) == width
 
 
+@given(
+    tags=st.lists(st.text("abc漢é", min_size=1, max_size=9), max_size=4), title=st.text(max_size=30), width=st.integers(9, 60)
+)
+def test_tags_stand_after_the_title_as_far_as_they_fit(tags, title, width):
+    """A line is as wide as the list; all tags are there if there is room, and what is cut says so."""
+    shown = one_line(title)
+    spans = line(Item("i", shown, shown, 0.0, tags=tuple(tags)), width, Look(1e9, PALETTE, DRAWN))
+    text = "".join(part for part, _ in spans)
+    assert sum(cell_len(part) for part, _ in spans) == width
+    whole, room = " ".join(f"#{tag}" for tag in tags), max(1, width - 8) - cell_len(shown)
+    if tags and room > cell_len(whole) + 4:
+        assert f" {whole} " in text
+    elif tags and room > 4:
+        assert "#" in text
+        assert DRAWN.ellipsis in text or whole in text
+
+
+def test_a_blank_badge_has_no_colour():
+    """On the reversed row of the cursor it would be a coloured box that means nothing."""
+    for badge, coloured in (("", False), ("*", True)):
+        _, (_, style), *_ = line(item("t"), 30, Look(100.0, PALETTE, DRAWN, badge))
+        assert (style.color == PALETTE.accent.color) == coloured
+
+
 def test_filtering_follows_the_number_of_conversations():
     """Ten times as many conversations take about ten times as long, not a hundred times."""
     many = [item(f"conversation number {index} about subject {index % 97}") for index in range(10_000)]

@@ -17,6 +17,12 @@ def test_every_action_that_is_no_movement_is_offered():
     }
 
 
+def test_enter_in_a_palette_that_was_just_opened_stops_nothing():
+    """Its first row is harmless: help. What stops an answer is asked for by its name."""
+    assert choices("")[0].id == choices("  ")[0].id == "help"
+    assert choices("stop")[0].id == "cancel"
+
+
 def test_an_action_is_found_by_its_name_first():
     """Its id and its slash command lead to it before others that happen to have the same letters."""
     for action in choices(""):

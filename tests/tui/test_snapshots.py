@@ -148,8 +148,10 @@ def test_search(world, snap_compare, size):
 
 
 def test_the_list_in_full(world, snap_compare):
-    """Badges, waits, pins, dates: everything that a row can say, and the cursor."""
+    """Badges, waits, pins, tags, dates: everything that a row can say, and the cursor."""
     furnish(world)
+    world.store.set_tags(world.store.by_name("Tax letter").id, ["2026"])
+    world.store.set_tags(world.store.by_name("Prompt lab").id, ["rust", "prompts"])
     world.store.set_pinned(world.store.by_name("Novel chapter 3").id, True)
     places = {"Rust borrow checker question": (0.0, "slot"), "Tax letter": (0.05, "ram"), "Novel chapter 3": (0.9, "ssd")}
 

@@ -134,3 +134,37 @@ def test_another_theme_while_chatting(world):
         await until(pilot, lambda: "catppuccin-like" in notices(app), "the names")
 
     play(app, scene)
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_the_cursor_can_be_seen(world, file):
+    """Where one writes, in the chat and in a dialog: it stands out from the ground, 3 : 1, or is the terminal's own colours reversed."""
+    from textual.widgets import Input
+
+    from tests.tui.conftest import play, until
+
+    theme = read_theme(file)
+    app = world.app(theme=theme.name)
+
+    def cursor(widget):
+        return next(segment.style for segment in widget.render_line(0) if segment.text.strip("> ") == "b")
+
+    def stands_out(style):
+        if theme.ansi:
+            return style.reverse and style.color.is_default and style.bgcolor.is_default
+        front, ground = (color.get_truecolor().hex for color in (style.color, style.bgcolor))
+        if style.reverse:
+            front, ground = ground, front
+        return contrast(front, ground) >= 3 and contrast(ground, theme.colors.background) >= 3
+
+    async def scene(pilot):
+        await pilot.press("a", "b", "left")
+        await pilot.pause()
+        assert stands_out(cursor(app.chat_screen.composer))
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: app.screen is not app.chat_screen, "a dialog")
+        await pilot.press("a", "b", "left")
+        await pilot.pause()
+        assert stands_out(cursor(app.screen.query_one(Input)))
+
+    play(app, scene)
