@@ -11,15 +11,27 @@ written is bound where people write, with or without alt, so that input methods 
 from dataclasses import dataclass
 from typing import Literal
 
-Place = Literal["anywhere", "composer", "list", "message", "queue", "text"]
+Place = Literal[
+    "anywhere", "composer", "list", "message", "queue", "text", "find", "dialog", "branches", "question", "reading"
+]  # fmt: skip
 
 LIVE: tuple[frozenset[Place], ...] = (
     frozenset(("anywhere", "composer")),
     frozenset(("anywhere", "list", "text")),
     frozenset(("anywhere", "message", "text")),
     frozenset(("anywhere", "queue")),
+    frozenset(("anywhere", "find")),
+    frozenset(("dialog", "branches")),
+    frozenset(("question",)),
+    frozenset(("reading",)),
 )
-"""The places whose keys act at the same time: one set for each pane that can have the focus."""
+"""The places whose keys act at the same time: one set for each pane that can have the focus, and for screens over the chat."""
+
+OVER_THE_CHAT: frozenset[Place] = frozenset(("dialog", "branches", "question", "reading"))
+"""Places on screens that cover the chat: what acts anywhere in it doesn't act there."""
+
+ALWAYS = frozenset(("quit", "cancel"))
+"""Actions whose keys act there all the same; "cancel" closes what is open."""
 
 PLACES: dict[Place, str] = {
     "composer": "Writing",
@@ -28,6 +40,11 @@ PLACES: dict[Place, str] = {
     "message": "On a message",
     "queue": "Among messages that wait",
     "text": "In panes that scroll",
+    "find": "While finding words",
+    "dialog": "In dialogs",
+    "branches": "Among branches",
+    "question": "When asked yes or no",
+    "reading": "In help and statistics",
 }
 """Their titles in help, in its order."""
 
@@ -154,6 +171,26 @@ ACTIONS = (
     Action("text.page.down", "one screen down", "pagedown", "page_down", "text"),
     Action("text.home", "the beginning", "home", "scroll_home", "text"),
     Action("text.end", "the end", "end", "scroll_end", "text"),
+    # While finding words
+    Action("find.next", "the next place that has them", "enter,down", "go(1)", "find", "next"),
+    Action("find.previous", "the place before", "up,shift+enter", "go(-1)", "find", "previous"),
+    # On screens over the chat; "cancel" closes them, "quit" leaves
+    Action("dialog.up", "one line up", "up", "move(-1)", "dialog"),
+    Action("dialog.down", "one line down", "down", "move(1)", "dialog"),
+    Action("dialog.page.up", "one screen up", "pageup", "page(-1)", "dialog"),
+    Action("dialog.page.down", "one screen down", "pagedown", "page(1)", "dialog"),
+    Action("branches.take", "take the branch away; /undo brings it back", "f8", "choose('take away')", "branches"),
+    Action("branches.keep", "take all other branches away", "f9", "choose('keep alone')", "branches"),
+    Action("question.yes", "yes", "y", "agree", "question"),
+    Action("question.no", "no", "n,enter", "leave", "question"),
+    Action("reading.close", "close it", "q,enter", "leave", "reading"),
+    Action("reading.up", "one row up", "up,k", "scroll(-1)", "reading"),
+    Action("reading.down", "one row down", "down,j", "scroll(1)", "reading"),
+    Action("reading.page.up", "ten rows up", "pageup", "scroll(-10)", "reading"),
+    Action("reading.page.down", "ten rows down", "pagedown,space", "scroll(10)", "reading"),
+    Action("reading.home", "the beginning", "home", "scroll(-10000)", "reading"),
+    Action("reading.end", "the end", "end", "scroll(10000)", "reading"),
+    Action("reading.span", "statistics of another part of the time", "t", "span", "reading"),
     # In the list
     Action("open", "open the conversation", "enter", "open", "list", "open"),
     Action("filter", "show only titles with these words; esc shows all", "slash", "filter", "list", "filter"),

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from localkv.commands.actions import ACTIONS, LIVE, PLACES, Action, Place
+from localkv.commands.actions import ACTIONS, ALWAYS, LIVE, OVER_THE_CHAT, PLACES, Action, Place
 from localkv.errors import ConfigError
 
 TWINS = {"ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace", "ctrl+left_square_bracket": "escape"}
@@ -20,7 +20,7 @@ TWINS = {"ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace", "ctrl+left_s
 NAMED = frozenset(("enter", "escape", "tab", "space", "backspace", "delete", "insert", "home", "end", "pageup", "pagedown"))
 NAMED |= {"up", "down", "left", "right", *(f"f{number}" for number in range(1, 25))}
 MODIFIERS = ("ctrl", "alt", "shift", "super", "hyper", "meta")
-WRITING: tuple[Place, ...] = ("anywhere", "composer")
+WRITING: tuple[Place, ...] = ("anywhere", "composer", "find", "dialog", "branches")
 """Where a character is something that a person writes."""
 
 _SHORT_NAMES = {
@@ -172,7 +172,9 @@ def clashes(keymap: Keymap, actions: Sequence[Action] = ACTIONS) -> list[tuple[A
 
 
 def _together(one: Action, other: Action) -> bool:
-    return any(one.place in places and other.place in places for places in LIVE)
+    if any(one.place in places and other.place in places for places in LIVE):
+        return True
+    return any(a.id in ALWAYS and b.place in OVER_THE_CHAT for a, b in ((one, other), (other, one)))
 
 
 def _where(one: Action, other: Action) -> str:

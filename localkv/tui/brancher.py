@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from rich.cells import cell_len, set_cell_size
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from localkv.chat.thoughts import answer_of
 from localkv.chat.tree import Branch
 from localkv.tui.acts import Pick
 from localkv.tui.clean import one_line
+from localkv.tui.keys import own
 from localkv.tui.picker import Choice, Picker
 from localkv.tui.rows import Span
 from localkv.tui.theme import Palette
@@ -22,14 +23,11 @@ BEGINNING = 500
 class Brancher(Picker[Pick | None]):
     """Gives what was chosen, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f8", "choose('take away')", "take away"),
-        Binding("f9", "choose('keep alone')", "keep alone"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = own("branches.take", "branches.keep")
 
     def __init__(self, palette: Palette, branches: Sequence[Branch], now: float) -> None:
         """`branches` with the one last written first."""
-        hint = "enter looks at it   F8 takes it away   F9 keeps it alone   esc closes"
+        hint = "enter looks at it   [branches.take] takes it away   [branches.keep] keeps it alone   [cancel] closes"
         super().__init__(palette, f"{format_count(len(branches))} branches, by what they end in", hint)
         self._branches = branches
         self._found: list[Branch] = []

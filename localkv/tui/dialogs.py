@@ -6,14 +6,14 @@ They know no store and no engine: they take words and give back an answer. Text 
 from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from localkv.commands.keymap import Keymap
 from localkv.commands.registry import COMMANDS
-from localkv.tui.keys import help_sections
+from localkv.tui.keys import follow, help_sections, keymap_of, own, with_keys
 from localkv.tui.listline import MEANINGS
 from localkv.tui.rows import BLANK, Row, row, spans_of, wrap
 from localkv.tui.rowsview import RowsView
@@ -22,11 +22,16 @@ from localkv.tui.theme import Palette
 
 Answer = TypeVar("Answer")
 
+READING = (
+    "reading.close", "reading.up", "reading.down", "reading.page.up", "reading.page.down", "reading.home", "reading.end"
+)  # fmt: skip
+"""Actions of what is only read."""
+
 
 class Dialog(ModalScreen[Answer]):
     """What all of them look like."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "app.quit", "quit", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = own(("quit", "app.quit"))
     DEFAULT_CSS = """
     Dialog {
         align: center middle;
@@ -45,16 +50,22 @@ class Dialog(ModalScreen[Answer]):
     """
 
     def on_mount(self) -> None:
-        """Drawn like the screen beneath."""
+        """Drawn like the screen beneath, with its keys."""
+        follow(self, self.keymap)
         if any(screen.has_class("-ascii") for screen in self.app.screen_stack):
             self.add_class("-ascii")
             use_plain_bars(self)
+
+    @property
+    def keymap(self) -> Keymap:
+        """The keys in force."""
+        return keymap_of(self.app)
 
 
 class Line(Dialog[str | None]):
     """Asks for one line; gives it, or None. `empty`: an empty line is an answer, too."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = own(("cancel", "leave"))
 
     def __init__(self, question: str, text: str, *, empty: bool = False) -> None:
         super().__init__()
@@ -67,7 +78,8 @@ class Line(Dialog[str | None]):
         with Vertical():
             yield Static(self._question, classes="question", markup=False)
             yield Input(self._text, max_length=200)
-            yield Static("enter keeps it   esc leaves it as it was", classes="hint", markup=False)
+            hint = with_keys("enter keeps it   [cancel] leaves it as it was", self.keymap)
+            yield Static(hint, classes="hint", markup=False)
 
     def on_mount(self) -> None:
         """A blinking cursor would be a timer while nothing moves."""
@@ -95,22 +107,21 @@ class Rename(Line):
 class Confirm(Dialog[bool]):
     """Asks whether to do what can't be undone; y alone agrees, all other keys are harmless."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,n,enter", "leave", "no"),
-        Binding("y", "agree", "yes"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = own(("cancel", "leave"), "question.no", "question.yes")
 
     def __init__(self, question: str, yes: str, no: str) -> None:
         """`yes` and `no` say what happens."""
         super().__init__()
         self._question = question
-        self._hint = f"y  {yes}      esc  {no}"
+        self._yes = yes
+        self._no = no
 
     def compose(self) -> ComposeResult:
         """A question and what the keys mean."""
         with Vertical():
             yield Static(self._question, classes="question", markup=False)
-            yield Static(self._hint, classes="hint", markup=False)
+            agree, leave = with_keys("[question.yes]", self.keymap), with_keys("[cancel]", self.keymap)
+            yield Static(f"{agree}  {self._yes}      {leave}  {self._no}", classes="hint", markup=False)
 
     def action_leave(self) -> None:
         """No."""
@@ -128,26 +139,20 @@ class Help(Dialog[None]):
     Help > Vertical { width: 82; height: 90%; }
     Help RowsView { height: 1fr; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,q,enter", "leave", "close"),
-        Binding("up,k", "scroll(-1)", "up", show=False),
-        Binding("down,j", "scroll(1)", "down", show=False),
-        Binding("pageup", "scroll(-10)", "page up", show=False),
-        Binding("pagedown,space", "scroll(10)", "page down", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = own(("cancel", "leave"), ("help", "leave"), *READING)
 
-    def __init__(self, palette: Palette, keymap: Keymap) -> None:
+    def __init__(self, palette: Palette) -> None:
         super().__init__()
         self._palette = palette
-        self._keymap = keymap
 
     def compose(self) -> ComposeResult:
         """Rows that scroll, and a hint."""
         view = RowsView(id="help")
-        view.draw(None, lambda width: help_rows(self._palette, self._keymap, width))
+        view.draw(None, lambda width: help_rows(self._palette, self.keymap, width))
         with Vertical():
             yield view
-            yield Static("esc closes   up and down scroll", classes="hint", markup=False)
+            hint = with_keys("[cancel] closes   [reading.up] and [reading.down] scroll", self.keymap)
+            yield Static(hint, classes="hint", markup=False)
 
     def action_scroll(self, step: int) -> None:
         """Scroll the text."""

@@ -7,21 +7,19 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from localkv.tui.keys import follow, keymap_of, own
 from localkv.tui.marks import Count
 
 
 class Words(Input):
     """Where they are typed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,down", "go(1)", "next", key_display="enter"),
-        Binding("up,shift+enter", "go(-1)", "previous", key_display="up"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = own("find.next", "find.previous")
 
     def __init__(self, go: Callable[[int], None]) -> None:
         super().__init__(placeholder="words in this conversation", compact=True)
@@ -36,7 +34,7 @@ class Words(Input):
 class FindBar(Horizontal):
     """Words, and where they are."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "close", key_display="esc")]
+    BINDINGS: ClassVar[list[BindingType]] = own(("cancel", "leave", "close"))
     DEFAULT_CSS = """
     FindBar {
         height: 1;
@@ -61,6 +59,11 @@ class FindBar(Horizontal):
         yield Static("find", markup=False)
         yield self.words
         yield self.count
+
+    def on_mount(self) -> None:
+        """The keys in force."""
+        for node in (self, self.words):
+            follow(node, keymap_of(self.app))
 
     def look_for(self, words: str) -> None:
         """Look for these words; without any, for those that are written here already."""

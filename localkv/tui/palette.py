@@ -8,22 +8,23 @@ from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.events import Click
 from textual.widgets import Input, Static
 
-from localkv.commands.actions import ACTIONS, PLACES, Action
+from localkv.commands.actions import ACTIONS, OVER_THE_CHAT, PLACES, Action
 from localkv.commands.keymap import Keymap
 from localkv.tui.dialogs import Dialog
 from localkv.tui.fuzzy import score
 from localkv.tui.glyphs import Glyphs
+from localkv.tui.keys import own, with_keys
 from localkv.tui.rows import Row, row
 from localkv.tui.rowsview import RowsView
 from localkv.tui.theme import Palette as Colours
 
-LEFT_OUT = ("composer", "text")
-"""Places whose actions are movements of a cursor: nobody looks for them in a list."""
+LEFT_OUT = ("composer", "text", "find", *OVER_THE_CHAT)
+"""Places whose actions are movements of a cursor, or have something to act on only while a screen or row is open that closes this."""
 
 
 _WHOLE, _BEGUN, _SCATTERED = 1000, 100, 100
@@ -96,19 +97,14 @@ class Palette(Dialog[Action | None]):
     Palette Input { margin: 0; }
     Palette RowsView { height: 1fr; margin: 1 0 0 0; scrollbar-gutter: stable; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,ctrl+p", "leave", "close"),
-        Binding("up", "move(-1)", "up", show=False),
-        Binding("down", "move(1)", "down", show=False),
-        Binding("pageup", "move(-10)", "page up", show=False),
-        Binding("pagedown", "move(10)", "page down", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = own(
+        ("cancel", "leave"), ("palette", "leave"), "dialog.up", "dialog.down", "dialog.page.up", "dialog.page.down"
+    )
 
-    def __init__(self, colours: Colours, glyphs: Glyphs, keymap: Keymap) -> None:
+    def __init__(self, colours: Colours, glyphs: Glyphs) -> None:
         super().__init__()
         self._colours = colours
         self._glyphs = glyphs
-        self._keymap = keymap
         self._found = choices("")
         self._at = 0
         self._view = RowsView(id="choices")
@@ -120,7 +116,8 @@ class Palette(Dialog[Action | None]):
         with Vertical():
             yield field
             yield self._view
-            yield Static("enter does it   up and down choose   esc closes", classes="hint", markup=False)
+            hint = with_keys("enter does it   [dialog.up] and [dialog.down] choose   [cancel] closes", self.keymap)
+            yield Static(hint, classes="hint", markup=False)
 
     def on_mount(self) -> None:
         """All actions at first."""
@@ -152,13 +149,17 @@ class Palette(Dialog[Action | None]):
         self._at = max(0, min(self._at + step, len(self._found) - 1))
         self._draw()
 
+    def action_page(self, step: int) -> None:
+        """Ten actions up or down."""
+        self.action_move(step * 10)
+
     def action_leave(self) -> None:
         """Nothing is done."""
         self.dismiss(None)
 
     def _draw(self) -> None:
         found, at = tuple(self._found), self._at
-        self._view.draw((found, at), lambda width: palette_rows(found, at, self._keymap, self._colours, self._glyphs, width))
+        self._view.draw((found, at), lambda width: palette_rows(found, at, self.keymap, self._colours, self._glyphs, width))
         height = self._view.scrollable_content_region.height
         top = round(self._view.scroll_y)
         if height and not top <= at < top + height:

@@ -142,7 +142,7 @@ class Panes(Screen[None]):
         """All keys and commands."""
         from localkv.tui.dialogs import Help
 
-        self.app.push_screen(Help(self._palette, self.keymap))
+        self.app.push_screen(Help(self._palette))
 
     def action_palette(self) -> None:
         """Find an action by a few characters and do it."""
@@ -152,7 +152,7 @@ class Panes(Screen[None]):
             if action is not None:
                 self.call_later(self.place(action.place).run_action, action.act)
 
-        self.app.push_screen(Actions(self._palette, self.instruments.glyphs, self.keymap), done)
+        self.app.push_screen(Actions(self._palette, self.instruments.glyphs), done)
 
     def show_filter(self) -> None:
         """Type words of a title."""

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.events import Click, Resize
 from textual.message import Message
@@ -20,6 +20,7 @@ from textual.strip import Strip
 from textual.widgets import Input, Static
 
 from localkv.tui.dialogs import Dialog
+from localkv.tui.keys import own, with_keys
 from localkv.tui.rows import Span
 from localkv.tui.scrolling import stretch
 from localkv.tui.theme import Palette
@@ -108,15 +109,12 @@ class Picker(Dialog[Answer]):
     Picker > Vertical { width: 90; height: 80%; }
     """
     TALL = 1
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "close"),
-        Binding("up", "move(-1)", "up", show=False),
-        Binding("down", "move(1)", "down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = own(
+        ("cancel", "leave"), "dialog.up", "dialog.down", "dialog.page.up", "dialog.page.down"
+    )
 
     def __init__(self, palette: Palette, question: str, hint: str, words: str = "") -> None:
+        """`hint` may name the key of an action by its [id]."""
         super().__init__()
         self._palette = palette
         self._question = question
@@ -130,7 +128,7 @@ class Picker(Dialog[Answer]):
             yield Static(self._question, classes="question", markup=False)
             yield Input(self._words, max_length=500)
             yield self.choices
-            yield Static(self._hint, classes="hint", markup=False)
+            yield Static(with_keys(self._hint, self.keymap), classes="hint", markup=False)
 
     def on_mount(self) -> None:
         """A blinking cursor would be a timer while nothing moves."""

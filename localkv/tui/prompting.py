@@ -6,7 +6,7 @@ It knows no store: it is given a text and a price, and gives a text back. Thread
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.events import Key
 from textual.message import Message
@@ -14,6 +14,7 @@ from textual.widgets import Static, TextArea
 
 from localkv.commands.price import Price
 from localkv.tui.dialogs import Dialog
+from localkv.tui.keys import own, with_keys
 
 
 class PromptText(TextArea):
@@ -38,7 +39,7 @@ class PromptText(TextArea):
 class SystemPrompt(Dialog[str | None]):
     """Asks for another system prompt; gives it, empty for none, or None if it stays."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = own(("cancel", "leave"))
     DEFAULT_CSS = """
     SystemPrompt PromptText { height: auto; min-height: 3; max-height: 8; border: none; padding: 0 1; background: $panel; }
     SystemPrompt PromptText:focus { border: none; }
@@ -56,7 +57,8 @@ class SystemPrompt(Dialog[str | None]):
             yield Static("System prompt of this conversation; empty for none", classes="question", markup=False)
             yield PromptText(self._system, soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False, compact=True)
             yield Static(self._price.sentence(), classes="price", markup=False)
-            yield Static("enter keeps it   ^j a new line   esc leaves it", classes="hint", markup=False)
+            hint = with_keys("enter keeps it   ^j a new line   [cancel] leaves it", self.keymap)
+            yield Static(hint, classes="hint", markup=False)
 
     def on_mount(self) -> None:
         """A blinking cursor would be a timer while nothing moves."""

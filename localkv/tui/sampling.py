@@ -6,7 +6,7 @@ It knows no store: it is given settings and gives settings back. Thread: the UI'
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import DescendantFocus
 from textual.widgets import Input, Static
@@ -15,16 +15,13 @@ from localkv.commands.sampling import LIMITS, changed_setting, show_setting
 from localkv.config import SamplingSection
 from localkv.errors import ConfigError
 from localkv.tui.dialogs import Dialog
+from localkv.tui.keys import own, with_keys
 
 
 class Sampling(Dialog[SamplingSection | None]):
     """Asks for settings; gives them whole and valid, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "cancel"),
-        Binding("up", "app.focus_previous", "line above", show=False),
-        Binding("down", "app.focus_next", "line below", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = own(("cancel", "leave"), "dialog.up", "dialog.down")
     DEFAULT_CSS = """
     Sampling Horizontal { height: 1; }
     Sampling .name { width: 20; color: $muted; }
@@ -49,7 +46,8 @@ class Sampling(Dialog[SamplingSection | None]):
                     yield Static(key, classes="name", markup=False)
                     yield Input(show_setting(self._sampling, key), id=key, compact=True)
             yield Static("", id="limit", markup=False)
-            yield Static("enter keeps them   up and down move   esc leaves", classes="hint", markup=False)
+            hint = with_keys("enter keeps them   [dialog.up] and [dialog.down] move   [cancel] leaves", self.keymap)
+            yield Static(hint, classes="hint", markup=False)
 
     def on_mount(self) -> None:
         """A blinking cursor would be a timer while nothing moves."""
@@ -74,6 +72,13 @@ class Sampling(Dialog[SamplingSection | None]):
                 self._tell(line.id or "")
                 return
         self.dismiss(chosen)
+
+    def action_move(self, step: int) -> None:
+        """To the line above or below."""
+        if step < 0:
+            self.focus_previous()
+        else:
+            self.focus_next()
 
     def action_leave(self) -> None:
         """Nothing changes."""

@@ -50,7 +50,7 @@ class Search(Picker[Hit | None]):
 
     def __init__(self, palette: Palette, find: Find, now: float, words: str = "") -> None:
         """`find` is called on another thread."""
-        hint = 'enter opens it there   "quotes" keep words together   esc closes'
+        hint = 'enter opens it there   "quotes" keep words together   [cancel] closes'
         super().__init__(palette, "Find messages in all conversations", hint, words)
         self._find = find
         self._now = now

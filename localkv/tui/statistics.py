@@ -8,14 +8,16 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import Screen
 from textual.widgets import Static
 
 from localkv.tui.charts import SPANS, statistics_rows
+from localkv.tui.dialogs import READING
 from localkv.tui.glyphs import Glyphs
 from localkv.tui.heart import Heart
 from localkv.tui.history import History
+from localkv.tui.keys import follow, keymap_of, own, with_keys
 from localkv.tui.panel import Brush
 from localkv.tui.rows import row
 from localkv.tui.rowsview import RowsView
@@ -28,17 +30,9 @@ NAME = "statistics"
 class Statistics(Screen[None]):
     """What the cache did since the face started."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f3,q", "leave", "close"),
-        Binding("t", "span", "how far back"),
-        Binding("up,k", "scroll(-1)", "up", show=False),
-        Binding("down,j", "scroll(1)", "down", show=False),
-        Binding("pageup", "scroll(-10)", "page up", show=False),
-        Binding("pagedown,space", "scroll(10)", "page down", show=False),
-        Binding("home", "scroll(-10000)", "beginning", show=False),
-        Binding("end", "scroll(10000)", "end", show=False),
-        Binding("ctrl+q", "app.quit", "quit", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = own(
+        ("cancel", "leave"), ("stats", "leave"), ("quit", "app.quit"), *READING, "reading.span"
+    )
     DEFAULT_CSS = """
     Statistics { background: $background; color: $foreground; }
     Statistics #statistics-head { height: 2; padding: 0 1; }
@@ -62,10 +56,12 @@ class Statistics(Screen[None]):
         """What is shown, the plots, and what keys do."""
         yield self._head
         yield self._view
-        yield Static("esc closes   t how far back   up and down scroll", classes="hint", markup=False)
+        hint = "[cancel] closes   [reading.span] how far back   [reading.up] and [reading.down] scroll"
+        yield Static(with_keys(hint, keymap_of(self.app)), classes="hint", markup=False)
 
     def on_mount(self) -> None:
         """Show how things stand, and how they go on."""
+        follow(self, keymap_of(self.app))
         if self._glyphs.ascii:
             use_plain_bars(self)
         self._heart.watch(NAME, self.show)

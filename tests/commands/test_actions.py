@@ -1,7 +1,7 @@
 """The table of actions: what keys, slash commands, palette and help are made from."""
 
 from localkv.commands.actions import ACTIONS, LIVE, PLACES
-from localkv.commands.keymap import DEFAULT_KEYMAP, TWINS, clashes, key_name
+from localkv.commands.keymap import DEFAULT_KEYMAP, TWINS, WRITING, clashes, key_name
 
 
 def test_ids_are_unique_and_writable():
@@ -30,7 +30,7 @@ def test_defaults_are_written_as_the_terminal_names_them():
 def test_input_methods_compose_undisturbed_because_no_character_is_bound_where_people_write():
     """A letter, a letter with alt or a dead key would be lost to the text; only ctrl, function and cursor keys act."""
     for action in ACTIONS:
-        if action.place in ("anywhere", "composer"):
+        if action.place in WRITING:
             for key in (key for key in action.keys.split(",") if key):
                 name = key.split("+")[-1]
                 assert "ctrl+" in key or len(name) > 1, (action.id, key)

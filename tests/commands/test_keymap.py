@@ -106,3 +106,39 @@ def test_names_of_keys(written, name, shown):
     assert key_name(written) == name
     assert key_label(name) == shown
     assert key_name(shown if len(shown) == 1 else written) == name
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"dialog.up": "f8"}, ['"branches.take"', "among branches"]),
+        ({"reading.down": "k"}, ['"reading.up"', "in help and statistics"]),
+        ({"question.yes": "enter"}, ['"question.no"', "when asked yes or no"]),
+        ({"find.next": "f5"}, ['"continue"', "while finding words"]),
+        ({"dialog.down": "ctrl+q"}, ['"quit"', "in dialogs"]),
+        ({"question.yes": "escape"}, ['"cancel"', "when asked yes or no"]),
+        ({"quit": "f9"}, ['"branches.keep"', "among branches"]),
+    ],
+)
+def test_what_gives_way_over_the_chat_is_named(wishes, words):
+    """Keys of dialogs are settings like others: a default that loses its key there is told with its place."""
+    (note,) = resolve(wishes).notes
+    assert all(word in note for word in words), note
+
+
+@pytest.mark.parametrize("wishes", [{"retry": "f9", "reading.span": "f9"}, {"pane.next": "up", "dialog.up": "up"}])
+def test_the_chat_and_what_covers_it_do_not_clash(wishes):
+    """A key may mean one thing in the chat and another in a screen over it."""
+    assert resolve(wishes).keys.items() >= {name: (key,) for name, key in wishes.items()}.items()
+
+
+@pytest.mark.parametrize("wishes", [{"dialog.up": "f9", "branches.take": "f9"}, {"cancel": "f9", "reading.up": "f9"}])
+def test_two_wishes_for_one_key_over_the_chat_are_refused(wishes):
+    """As everywhere: both ids are named."""
+    assert all(f'"{name}"' in refused(wishes) for name in wishes)
+
+
+@pytest.mark.parametrize("name", ["dialog.up", "branches.keep", "find.next"])
+def test_characters_are_needed_where_dialogs_have_a_line_to_write(name):
+    """A letter that moves a cursor could not be searched for."""
+    assert "write" in refused({name: "x"})

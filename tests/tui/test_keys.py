@@ -1,13 +1,25 @@
 """Keys of the screen: help tells all of them, and a person's own keys act, are shown, and end what they replace."""
 
+import importlib
+import pkgutil
 import re
 
 import pytest
+from textual.binding import Binding
+from textual.dom import DOMNode
 
 from localkv.commands.actions import ACTIONS
 from localkv.commands.keymap import resolve
 from localkv.errors import ConfigError
-from localkv.tui.keys import help_sections
+from localkv.tui.brancher import Brancher
+from localkv.tui.dialogs import Confirm, Help, Line
+from localkv.tui.findbar import FindBar, Words
+from localkv.tui.keys import follow, help_sections
+from localkv.tui.keys import with_keys as keys_named
+from localkv.tui.palette import Palette
+from localkv.tui.picker import Picker
+from localkv.tui.sampling import Sampling
+from localkv.tui.statistics import Statistics
 from tests.tui.conftest import notices, play, text_of, until
 
 
@@ -18,6 +30,32 @@ def with_keys(world, **keys):
 
     config = Config(keys={name.replace("_", "."): value for name, value in keys.items()})
     return LocalKVApp(world.home, config, world.store, world.chat, world.client, clock=world.clock, ticks=lambda: 0.0)
+
+
+def ids_of(widget):
+    """The actions that a class of widgets has by default."""
+    return {binding.id for each in widget._merge_bindings().key_to_bindings.values() for binding in each}
+
+
+def classes():
+    """Every class of ours that a screen is made of."""
+    import localkv.tui
+
+    for module in pkgutil.iter_modules(localkv.tui.__path__, "localkv.tui."):
+        importlib.import_module(module.name)
+    waiting, found = [DOMNode], []
+    while waiting:
+        waiting += (inner := waiting.pop().__subclasses__())
+        found += [each for each in inner if each.__module__.startswith("localkv.")]
+    return found
+
+
+def test_every_key_is_an_actions():
+    """No widget and no screen of ours has a key that is not in the table, so none escapes help, `localkv keys` and the settings."""
+    ids = {action.id for action in ACTIONS}
+    bound = [(each, binding) for each in classes() for binding in Binding.make_bindings(vars(each).get("BINDINGS", ()))]
+    assert len({each for each, _ in bound}) > 12
+    assert [(each.__name__, binding.key) for each, binding in bound if binding.id not in ids] == []
 
 
 def test_help_has_every_key():
@@ -93,10 +131,123 @@ def test_every_action_can_be_run(world):
         screen = app.chat_screen
         places = {"anywhere": screen, "composer": screen.composer, "list": screen.sessions, "text": screen.transcript}
         places |= {"message": screen.transcript, "queue": screen.queue}
+        over = {"find": [Words], "dialog": [Picker, Palette, Sampling], "branches": [Brancher], "question": [Confirm]}
+        over |= {"reading": [Help, Statistics]}
         for action in ACTIONS:
-            if action.act:
-                name = action.act.partition("(")[0]
+            name = action.act.partition("(")[0]
+            if action.place in over:
+                having = [each for each in over[action.place] if action.id in ids_of(each)]
+                assert having, action.id
+                assert all(hasattr(each, f"action_{name}") for each in having), action.id
+            elif action.act:
                 assert hasattr(places[action.place], f"action_{name}"), action.id
 
     play(app, scene)
     assert resolve({}).notes == ()
+
+
+OVER = [Line, Confirm, Help, Statistics, Picker, Palette, Sampling, Brancher, FindBar, Words]
+
+
+class Bound:
+    """Bindings of a widget, without the widget."""
+
+    def __init__(self, widget):
+        self._bindings = widget._merge_bindings().copy()
+
+    @property
+    def acts(self):
+        """What each key runs."""
+        found = self._bindings.key_to_bindings.items()
+        return {key: [binding.action for binding in each if binding.id] for key, each in found if any(b.id for b in each)}
+
+
+@pytest.mark.parametrize("widget", OVER)
+def test_screens_over_the_chat_have_the_keys_of_the_person(widget):
+    """Each of their actions, also those of the chat that act there: the new key acts, the old one no more; twice changes nothing."""
+    ids = ids_of(widget) - {None}
+    assert ids
+    for name in ids:
+        node, before = Bound(widget), Bound(widget).acts
+        (act,) = {b.action for each in node._bindings.key_to_bindings.values() for b in each if b.id == name}
+        old = resolve({}).keys[name]
+        for _ in range(2):
+            follow(node, resolve({name: "ctrl+x"}))
+        assert node.acts.get("ctrl+x") == [act], name
+        kept = {"escape"} if name == "cancel" else set()
+        assert not [
+            key for key in old if act in node.acts.get(key, []) and key not in kept and act not in _others(before, name)
+        ]
+
+
+def _others(before, name):
+    """What other actions of the same screen run with keys of their own: closing has several."""
+    return {"leave"} if name in {"cancel", "help", "stats", "palette", "reading.close", "question.no"} else set()
+
+
+@pytest.mark.parametrize("widget", [each for each in OVER if each is not Words])
+@pytest.mark.parametrize(
+    "wishes", [{"cancel": ""}, {"cancel": "ctrl+x"}, {"retry": "escape"}, {"reading.close": "", "help": ""}]
+)
+def test_what_is_open_can_always_be_closed(widget, wishes):
+    """Whatever keys a person takes away: some key leaves."""
+    node = Bound(widget)
+    follow(node, resolve(wishes))
+    leaving = [key for key, acts in node.acts.items() if "leave" in acts]
+    assert leaving
+    if wishes.get("cancel") == "":
+        assert widget in (Help, Statistics, Confirm, Palette) or leaving == ["escape"]
+
+
+def test_keys_of_the_person_act_in_dialogs_and_are_shown(world):
+    """Remapped keys close, move and agree in real screens, and hints and F1 tell them."""
+    world.talk("first", "hello", "Hi.")
+    app = with_keys_by_id({"cancel": "ctrl+x", "reading.down": "z", "question.yes": "k"}, world)
+
+    async def scene(pilot):
+        await pilot.press("f1")
+        await until(pilot, lambda: "^x closes   up and z scroll" in text_of(app), "the hint")
+        view = app.screen.query_one("#help")
+        await pilot.press("z", "z")
+        await until(pilot, lambda: round(view.scroll_y) == 2, "two rows down")
+        await pilot.press("j", "down")
+        assert round(view.scroll_y) == 2
+        await pilot.press("ctrl+x")
+        await until(pilot, lambda: app.screen is app.chat_screen, "a closed help")
+        answers = []
+        app.push_screen(Confirm("Really?", "do it", "leave it"), answers.append)
+        await until(pilot, lambda: "k  do it      ^x  leave it" in text_of(app), "the question")
+        await pilot.press("y")
+        await pilot.press("k")
+        await until(pilot, lambda: answers == [True], "an answer")
+
+    play(app, scene, (100, 40))
+
+
+def with_keys_by_id(keys, world):
+    """An app with these keys, by id."""
+    from localkv.config import Config
+    from localkv.tui.app import LocalKVApp
+
+    return LocalKVApp(
+        world.home, Config(keys=keys), world.store, world.chat, world.client, clock=world.clock, ticks=lambda: 0.0
+    )
+
+
+def test_hints_name_keys():
+    """Each [id] becomes the key that acts now; an action without a key says so."""
+    keymap = resolve({"cancel": "", "dialog.up": "f9", "reading.span": ""})
+    assert keys_named("[cancel] closes, [dialog.up], [reading.span]", keymap) == "esc closes, F9, (no key)"
+
+
+@pytest.mark.parametrize("widget", OVER)
+def test_without_wishes_nothing_changes(widget):
+    """The keymap of the defaults leaves every screen as its class is: the same keys, the same words in the footer."""
+
+    def told(node):
+        found = node._bindings.key_to_bindings.items()
+        return {(key, b.id, b.action, b.description, b.show) for key, each in found for b in each}
+
+    node, before = Bound(widget), told(Bound(widget))
+    follow(node, resolve({}))
+    assert told(node) == before
