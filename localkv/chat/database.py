@@ -148,7 +148,9 @@ def _make_private(path: Path) -> None:
 
 
 def _connected(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA temp_store = MEMORY")  # what is sorted is text, and files elsewhere are not erased
+    return connection
 
 
 def _make_careful(connection: sqlite3.Connection) -> None:

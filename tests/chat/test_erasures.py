@@ -266,6 +266,13 @@ def test_two_processes_complete_the_same_erasures(store, tmp_path, monkeypatch):
     assert is_whole(tmp_path)
 
 
+def test_no_connection_writes_text_elsewhere(store):
+    """What SQLite sorts is not put into files outside the folder, which nothing erases."""
+    with store._database.reading() as one, store._database.beside() as other:
+        assert [each.execute("PRAGMA temp_store").fetchone() for each in (one, other)] == [(2,), (2,)]
+        assert [each.execute("PRAGMA secure_delete").fetchone() for each in (one, other)] == [(1,), (1,)]
+
+
 def test_system_prompts_are_erased_like_all_else(tmp_path):
     """The index has them since it tells who spoke; those of an older schema are taken in, found, and leave it whole."""
     from localkv.chat.migrations import MIGRATIONS
