@@ -74,13 +74,11 @@ class Ahead:
         self.stop()
         self._opened = opened
         self._tenant.move_out()
-        self._tally.slot_head = ""
 
     def clear(self) -> None:
         """Have nobody's state in the slot, and nothing that is on its way into it."""
         self._live.reset()
         self._tenant.move_out()
-        self._tally.slot_head = ""
 
     # ---- hints ----
 
@@ -279,7 +277,7 @@ class Ahead:
         tenant.move_in(question.conversation, plan, self._keeper.ground)
         self._keeper.opened(plan)
         if question.head is not None and plan.resume_at == question.head.tokens:
-            self._tally.slot_head = question.head.name
+            tenant.head = question.head.name
         self._events.emit(
             "preload",
             conversation=question.conversation[:12],
@@ -295,7 +293,7 @@ class Ahead:
         assert self._opened is not None
         assert self._opened.admission is not None, "work ahead is for a model that is cached"
         self._opened.admission.park()
-        self._tally.slot_head = ""
+        self._tenant.head = ""
 
     @contextmanager
     def _whole_or_nothing(self) -> Iterator[None]:

@@ -9,7 +9,7 @@
     admit     each block that became full, the state at the end    admission
 
 Fallback prefill is no path of its own: what could not be brought is more to prefill. Knows no conversations beyond the turn, and no
-sockets. Thread: the engine's, except `snapshot`, which any thread may call. Imports no torch until `prepare`.
+sockets. Thread: the engine's, except `snapshot` and `hint`, which any thread may call. Imports no torch until `prepare`.
 """
 
 import time
@@ -64,7 +64,7 @@ Report = Callable[[Phase, int, int, str, float], None]
 CHECKPOINT_EVERY = 8
 """Blocks of prefill between two checkpoints of a model that can resume only at checkpoints."""
 
-AHEAD = 2
+LANDING = 2
 """Records on their way into the slot while the next one is being asked for."""
 
 FORGET_SECONDS = 30.0
@@ -96,10 +96,10 @@ class Runtime:
 
     def turn(self, request: Submit, emit: Emit, cancelled: Event) -> None:
         """Answer `request`: emits Progress, Started, Delta and, last, Done. Raises LocalKVError; what was streamed stands."""
-        from localkv.answer import Answer
-
         turn = Turn()
         opened = self._model(request, emit)
+        from localkv.answer import Answer  # imports torch, which `_model` tells of
+
         rendered = opened.tokens.render(request.lines)
         answer = Answer(opened, request, rendered.prompt, turn)
         self.ahead.make_way(request.conversation, answer.prompt, is_new=request.head is None)
@@ -127,7 +127,7 @@ class Runtime:
             answer.make_room(self._events)
         finally:
             if not answer.opened.live.position:
-                self._tenant.parked, self.tally.slot_head = True, ""
+                self._tenant.parked, self._tenant.head = True, ""
 
     def _restore(self, answer: "Answer", rendered: "Rendered", emit: Emit) -> Plan:
         """Bring into the slot what can be brought; returns the plan that was carried out."""
@@ -162,7 +162,6 @@ class Runtime:
             answer.turn.saw(plan)
         answer.turn.planned(plan, self._tenant.typed_tokens(plan))
         self._tenant.move_in(request.conversation, plan, answer.opened.ground)
-        self.tally.slot_head = ""
         return plan
 
     def _plan(self, opened: "Opened", question: Question) -> Plan:
@@ -189,10 +188,10 @@ class Runtime:
             with keeper.hold(plan):
                 admission.park()
                 live.leave(plan.slot_tokens)
-                for piece, payload in keeper.bring(plan, AHEAD):
+                for piece, payload in keeper.bring(plan, LANDING):
                     landing.append(live.load(piece.kind, piece.start, piece.end, payload))
                     done += piece.n_bytes
-                    while len(landing) > (AHEAD if done < total else 0):
+                    while len(landing) > (LANDING if done < total else 0):
                         landing.popleft().wait()  # only then the memory it came from may be used for something else
                     self._say(answer, "restoring", done, total, emit)
         except BadRecord as bad:
@@ -203,15 +202,6 @@ class Runtime:
         self.tally.tried(failed=False)
         live.adopt(ids[: plan.resume_at], plan.names)
         return None
-
-    def _rebuild(self, answer: "Answer", ids: Sequence[int]) -> None:
-        """After a forward that tore the state after `ids`: what records have of it is in the slot again."""
-        if answer.opened.admission is not None:
-            answer.opened.admission.settle()  # whole blocks are sound: the forward wrote behind them
-        answer.opened.live.reset()
-        if ids:
-            plan = self._plan(answer.opened, Question(answer.request.conversation, ids, answer.request.head))
-            self._bring(answer, plan, ids, lambda _: None)
 
     def _compute(self, answer: "Answer", plan: Plan, emit: Emit, cancelled: Event) -> StopReason:
         """Prefill and decode, admitting what becomes full on the way."""
@@ -244,6 +234,15 @@ class Runtime:
         turn.squeezed(live.because)
         return decoding.ending
 
+    def _rebuild(self, answer: "Answer", ids: Sequence[int]) -> None:
+        """After a forward that tore the state after `ids`: what records have of it is in the slot again."""
+        if answer.opened.admission is not None:
+            answer.opened.admission.settle()  # whole blocks are sound: the forward wrote behind them
+        answer.opened.live.reset()
+        if ids:
+            plan = self._plan(answer.opened, Question(answer.request.conversation, ids, answer.request.head))
+            self._bring(answer, plan, ids, lambda _: None)
+
     # ---- records ----
 
     def _keep_end(self, answer: "Answer") -> Head | None:
@@ -273,7 +272,7 @@ class Runtime:
 
     def _finish(self, answer: "Answer", ending: StopReason, head: Head | None, emit: Emit) -> None:
         request, numbers = answer.request, answer.turn.numbers()
-        self.tally.slot_head = head.name if head else ""
+        self._tenant.head = head.name if head else ""
         self.tally.add(numbers)
         if answer.opened.keeper is not None:
             answer.opened.keeper.learn(lambda rates: learned(rates, numbers))
@@ -300,7 +299,7 @@ class Runtime:
     def prepare(self, model: ModelSection, progress: Report) -> Ready:
         """Have `model` open; another one that is open is flushed and closed first. Imports torch. Raises ModelError."""
         if self._opened is None or self._opened.loaded.section != model:
-            self.flush(30.0)
+            self.flush(UNLOAD_SECONDS)
             self.close()
             progress("loading", 0, 0, "starting torch", 0.0)
             from localkv.opened import open_model
@@ -316,9 +315,9 @@ class Runtime:
     def snapshot(self, heads: Sequence[Head] = ()) -> Snapshot:
         """What the panel shows, as of now, and how long coming back to the conversations that end in `heads` takes. Any thread."""
         try:
-            return take_snapshot(self._opened, self.tally, self._events, self._epoch, heads)
+            return take_snapshot(self._opened, self.tally, self._tenant, self._events, self._epoch, heads)
         except CacheClosed:  # the model was let go of this moment
-            return take_snapshot(None, self.tally, self._events, self._epoch)
+            return take_snapshot(None, self.tally, self._tenant, self._events, self._epoch)
 
     def listen(self, wake: Callable[[], None]) -> None:
         """Have `wake` called, on any thread, when `idle` has something to do again."""

@@ -13,6 +13,7 @@ from localkv.messages import Snapshot
 from localkv.placement.counts import at_rest
 from localkv.placement.rates import Forecast
 from localkv.tally import Tally
+from localkv.tenant import Tenant
 from localkv.units import format_bytes
 
 if TYPE_CHECKING:
@@ -25,9 +26,11 @@ RECENT = 30
 """Newest events in a snapshot."""
 
 
-def take_snapshot(opened: "Opened | None", tally: Tally, events: EventLog, epoch: str, heads: Sequence[Head] = ()) -> Snapshot:
+def take_snapshot(
+    opened: "Opened | None", tally: Tally, tenant: Tenant, events: EventLog, epoch: str, heads: Sequence[Head] = ()
+) -> Snapshot:
     """The state of the engine as of now; where no model is open nothing is held, and totals stand."""
-    resumes = _resumes(opened, heads, tally.slot_head)
+    resumes = _resumes(opened, heads, tenant.head)
     counts = opened.keeper.counts() if opened is not None and opened.keeper is not None else None
     vram, ram, ssd = (counts.vram, counts.ram, counts.ssd) if counts else at_rest(tally.traffic)
     return Snapshot(

@@ -14,16 +14,10 @@ from localkv.flows import Flow, Histogram, Traffic
 from localkv.placement.plan import Piece, Plan
 from localkv.placement.rates import Forecast, Rates
 
-RATE_WEIGHT = 0.3
-"""Of the newest measurement in a moving average."""
-
-RATE_TOKENS = 64
-"""Shorter prefills measure their fixed costs and no rate."""
-
 
 @dataclass(slots=True)
 class Tally:
-    """Totals since the engine started."""
+    """Totals since the engine started, and what is under way."""
 
     turns: int = 0
     prompt_tokens: int = 0
@@ -39,8 +33,8 @@ class Tally:
     ttft_ms: Histogram = field(default_factory=Histogram)
     tokens_per_second: Histogram = field(default_factory=Histogram)
     seconds_saved: float = 0.0
-    prefill_rate: float = 0.0
-    """Tokens per second, a moving average."""
+    rates: Rates = field(default_factory=Rates)
+    """Of these, prefill alone: what restored tokens would have taken."""
     last: Numbers = field(default_factory=Numbers)
     busy_conversation: str = ""
     typed_tokens: int = 0
@@ -49,8 +43,6 @@ class Tally:
     """Of the tiers; added to by placement."""
     card: Card = field(default_factory=Card)
     """As of the end of the last turn: asked for on the engine's thread alone."""
-    slot_head: str = ""
-    """The newest record of the conversation whose state the slot holds; empty while it is being changed."""
 
     def add(self, numbers: Numbers) -> None:
         """Count a turn that is done."""
@@ -64,11 +56,9 @@ class Tally:
             self.fallback_tokens[fallback.reason] += fallback.tokens
         self.fallback_prefills.update({fallback.reason for fallback in numbers.fallbacks})
         self._add_times(numbers)
-        if numbers.prefill_seconds > 0 and numbers.prefilled_tokens >= RATE_TOKENS:
-            rate = numbers.prefilled_tokens / numbers.prefill_seconds
-            self.prefill_rate = rate if not self.prefill_rate else RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.prefill_rate
-        if self.prefill_rate:
-            self.seconds_saved += max(0.0, cached / self.prefill_rate - numbers.restore_seconds)
+        self.rates = self.rates.with_prefill(numbers.prefilled_tokens, numbers.prefill_seconds)
+        if "prefill" in self.rates.measured:
+            self.seconds_saved += max(0.0, cached / self.rates.prefill - numbers.restore_seconds)
         self.last = numbers
 
     def _add_times(self, numbers: Numbers) -> None:

@@ -1,6 +1,6 @@
 """Whose state the slot holds, and how it came to be there.
 
-Torch-free. Thread: the engine's. A turn moves a conversation in; so may, before it is asked, what is done ahead (ahead.py). What is
+Torch-free. Thread: the engine's; `head` is read by any. A turn moves a conversation in; so may, before it is asked, what is done ahead (ahead.py). What is
 typed and not sent is in the slot from `typed_from` on. Its blocks have no names and no records: nothing of them can be saved, found
 or shown before the message is sent, and what is sent otherwise was never there.
 """
@@ -24,6 +24,8 @@ class Tenant:
     """How the state before what is typed came about."""
     parked: bool = False
     """The slot was emptied, to grow: what was typed went into records as far as it filled any, and comes back from there."""
+    head: str = ""
+    """The newest record of this conversation if its state, whole, is what the slot holds; empty while that is being changed."""
 
     @property
     def is_typing(self) -> bool:
@@ -32,12 +34,12 @@ class Tenant:
     def move_in(self, conversation: str, plan: Plan, ground: Ground | None) -> None:
         """The state that `plan` gives is in the slot now, and is this conversation's."""
         self.mixed = (plan.live and self.mixed) or plan.mixes(ground)
-        self.conversation = conversation
+        self.conversation, self.head = conversation, ""
         self.end_typing()
 
     def move_out(self) -> None:
         """The slot holds nobody's state."""
-        self.conversation, self.mixed = "", False
+        self.conversation, self.mixed, self.head = "", False, ""
         self.end_typing()
 
     def begin_typing(self, plan: Plan) -> None:

@@ -61,3 +61,15 @@ def test_a_prompt_is_read_when_its_first_token_can_be_drawn(monkeypatch):
     assert numbers.prefill_seconds == pytest.approx(2.0)
     assert numbers.ttft_ms == pytest.approx(2500)
     assert numbers.tokens_per_second == pytest.approx(1 / 3, abs=1e-3)
+
+
+def test_time_is_saved_only_against_a_measured_rate():
+    """Seconds saved are what restored tokens would have taken by this machine's own prefill, less the restore; never below 0."""
+    tally = Tally()
+    tally.add(Numbers(restored=Source(ram=1000), restore_seconds=0.5))
+    assert tally.seconds_saved == 0, "no prefill was measured yet"
+    tally.add(Numbers(prefilled_tokens=200, prefill_seconds=2.0))
+    tally.add(Numbers(restored=Source(ram=1000), restore_seconds=0.5, prefilled_tokens=8, prefill_seconds=8.0))
+    assert tally.seconds_saved == pytest.approx(1000 / 100 - 0.5), "a short prefill measures no rate"
+    tally.add(Numbers(restored=Source(ram=10), restore_seconds=5.0))
+    assert tally.seconds_saved == pytest.approx(1000 / 100 - 0.5)
