@@ -142,6 +142,32 @@ def test_written_bytes_agree_with_the_kernel(tmp_path):
     assert kernel < 3 * said, "these records are 8 KiB: the catalogue's pages weigh as much again, but not more than twice"
 
 
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the kernel's count of read bytes is Linux's")
+@pytest.mark.parametrize("ahead", [False, True])
+def test_read_bytes_agree_with_the_kernel(tmp_path, ahead):
+    """A process of its own that restores, or preloads: what it says it brought is what came through read(2), headers aside."""
+    code = (
+        "import sys, threading; from pathlib import Path; from tests.placement.lives import Life\n"
+        "from localkv.placement.plan import Question\n"
+        "count = lambda: int(Path('/proc/self/io').read_text().split('rchar: ')[1].split()[0])\n"
+        "root, ids, ahead = Path(sys.argv[1]), list(range(640)), sys.argv[2] == 'True'\n"
+        "life = Life(root); head = life.admit(ids); life.keeper.flush(60); life.keeper.shed(); before = count()\n"
+        "ended = threading.Event()\n"
+        "if ahead: life.keeper.preload(Question('c', [*ids, 1], head), ended.set, pointed_at=True); ended.wait(60)\n"
+        "else: assert life.restore(ids, head)[0] == len(ids)\n"
+        "read, counts = count() - before, life.keeper.counts()\n"
+        "print(counts.ram.bytes_in, counts.preloads.loaded_bytes, read); life.end()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "store"), str(ahead)], capture_output=True, text=True, check=True
+    )
+    said, early, kernel = map(int, done.stdout.split())
+    assert said == 40 * LAYOUT.block_bytes
+    assert early == (said if ahead else 0)
+    files = sum(sizes(tmp_path / "store").values())
+    assert files <= kernel < 1.1 * files, "each file once, and nothing else but a page of the catalogue"
+
+
 def test_use_of_the_ssd_is_every_byte_below_the_root(tmp_path):
     """The bar shows what the budget counts: other models' records, the catalogue, bad files."""
     root = tmp_path / "store"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from localkv.files import Files
 from localkv.placement.plan import Question, SlotView
-from tests.placement.lives import SIZE, Life
+from localkv.placement.room import Wish
+from tests.placement.lives import SIZE, Life, payload_of
 
 
 class GatedFiles(Files):
@@ -173,6 +174,24 @@ def test_a_stop_takes_back_what_has_not_begun(root):
     assert life.end()
 
 
+def test_one_conversation_at_a_time(root):
+    """The cursor has moved on: of the conversation it rested on before nothing more is read, and it is told so."""
+    files = GatedFiles()
+    life, [(ids, head), (other, other_head)] = stored(root, 12, 3, files=files)
+    files.gate.clear()
+    first, second = threading.Event(), threading.Event()
+    life.keeper.preload(Question("c", [*ids, 1], head), first.set, pointed_at=True)
+    for _ in range(2):
+        assert files.at_gate.acquire(timeout=30)
+    life.keeper.preload(Question("d", [*other, 1], other_head), second.set, pointed_at=True)
+    assert first.wait(30)
+    files.gate.set()
+    assert second.wait(30)
+    assert tiers(life, other, other_head) == {"ram"}
+    assert len(_in_ram(life, ids, head)) == 2
+    assert life.end()
+
+
 def test_a_turn_waits_for_the_reading_that_is_under_way(root):
     """A record that a preload reads at this moment is not read twice."""
     files = GatedFiles()
@@ -191,6 +210,32 @@ def test_a_turn_waits_for_the_reading_that_is_under_way(root):
     turn.join(30)
     assert results == [len(ids)]
     assert len(moves(life, to="ram")) == 3
+    assert life.end()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_each_record_is_read_once_whoever_else_brings_it(root, again):
+    """A turn, or the same hint once more, comes upon records that are being read: nothing is read twice and nothing is left out."""
+    files = GatedFiles()
+    life, [(ids, head)] = stored(root, 12, files=files)
+    files.gate.clear()
+    first, second = threading.Event(), threading.Event()
+    life.keeper.preload(Question("c", [*ids, 1], head), first.set, pointed_at=True)
+    for _ in range(2):
+        assert files.at_gate.acquire(timeout=30)
+    if again:
+        life.keeper.preload(Question("c", [*ids, 1], head), second.set, pointed_at=True)
+        assert first.wait(30)
+        files.gate.set()
+        assert second.wait(30)
+    turn = threading.Thread(target=life.restore, args=(ids, head))
+    turn.start()
+    files.gate.set()
+    turn.join(30)
+    assert first.wait(30)
+    assert tiers(life, ids, head) == {"ram"}
+    assert len(moves(life, **{"from": "ssd", "to": "ram"})) == 13
+    assert not [event for event in life.events.recent if event.kind == "control.bug"]
     assert life.end()
 
 
@@ -231,3 +276,73 @@ def test_whatever_happens_accounts_balance_and_what_is_open_stays(tmp_path_facto
 
 def _in_ram(life, ids, head):
     return {piece.name for piece in plan(life, ids, head).pieces if piece.tier == "ram"}
+
+
+def test_a_turn_that_needs_what_was_taken_back_has_it_read(root):
+    """The stop and the turn come at once: what waited for a reader is cancelled as a preload and read for the turn, at the first try."""
+    files = GatedFiles()
+    life, [(ids, head)] = stored(root, 12, files=files)
+    files.gate.clear()
+    life.keeper.preload(Question("c", [*ids, 1], head), lambda: None, pointed_at=True)
+    for _ in range(2):
+        assert files.at_gate.acquire(timeout=30)
+    wanted = plan(life, ids, head)
+
+    def at_once():
+        life.keeper._preload.stop()
+        return life.keeper._fetch.begin(wanted.to_bring)
+
+    errand = life.keeper._box.ask(at_once)
+    files.gate.set()
+    for piece, arrival in errand.arrivals:
+        assert bytes(arrival.result(30)) == payload_of(piece.kind, ids[: piece.end], piece.end)
+    life.keeper._box.ask(lambda: life.keeper._fetch.end(errand))
+    assert life.keeper.counts().preloads.cancelled == 2
+    assert life.end()
+
+
+def crowded(root):
+    """RAM full to the mark with a conversation that nobody has used for long, and what is to come: one record of another one."""
+    life, [(old, old_head), (wanted, wanted_head)] = stored(root, 28, 1, places=32)
+    preload(life, old, old_head, pointed_at=False)
+    entry = life.keeper._index.entries[plan(life, wanted, wanted_head).pieces[0].name]
+    return life, life.keeper._index, life.keeper.room, entry
+
+
+def test_who_was_chosen_to_go_stays_if_a_turn_needs_him_by_now(root):
+    """Chosen, and held before the place was wanted: nobody who is held goes, the next one does."""
+    life, index, room, entry = crowded(root)
+
+    def chosen_and_held():
+        leaving = room.lesser([entry] * 2, pointed_at=True)
+        held = index.in_ram[leaving[0].key[1]]
+        held.holds += 1
+        place = room.spare_place("block", entry.row.n_bytes, leaving)
+        held.holds -= 1
+        room.give_back(place)
+        return held
+
+    held = life.keeper._box.ask(chosen_and_held)
+    assert held.place is not None
+    assert len(moves(life, reason="preload", to="ssd")) == 1
+    assert life.end()
+
+
+def test_nobody_goes_if_it_is_not_enough_or_a_turn_waits(root):
+    """Where all who may go do not make a place, or somebody urgent waits for one, a preload takes nothing."""
+    life, index, room, entry = crowded(root)
+
+    def too_few():
+        leaving = room.lesser([entry], pointed_at=True)
+        others = [room._pool.reserve("block", 1) for _ in range(2)]
+        none = room.spare_place("block", entry.row.n_bytes, leaving)
+        for place in others:
+            room.give_back(place)
+        room._wishes.append(Wish("block", 1, lambda _: None))
+        none = none or room.spare_place("block", entry.row.n_bytes, room.lesser([entry], pointed_at=True))
+        room.settle()
+        return none
+
+    assert life.keeper._box.ask(too_few) is None
+    assert not moves(life, reason="preload", to="ssd")
+    assert life.end()

@@ -128,6 +128,8 @@ def test_a_cancelled_job_never_runs(start, outcomes):
     gate = busy(transfers, outcomes, Lane.URGENT)
     ran = []
     ticket = transfers.submit(Lane.URGENT, 1, lambda: ran.append(1), outcomes.named("cancelled"))
+    while not transfers._changed._waiters:
+        pass  # until the writer sleeps: it must be woken
     assert ticket.cancel()
     assert ticket.cancel()
     outcomes.wait(1)  # a writer tells it, while the only reader is still busy
@@ -173,6 +175,22 @@ def test_preloads_at_work_are_bounded(start, outcomes):
     assert oversize.begun.wait(LONG)
     oversize.open.set()
     outcomes.wait(5)
+
+
+def test_preloads_without_bytes_leave_the_bound_as_it_is(start, outcomes):
+    """A record may have none: after many of them no more bytes are at work than before."""
+    transfers = start(3, preload_bytes=100)
+    for i in range(50):
+        transfers.submit(Lane.PRELOAD, 0, lambda: None, outcomes.named(i))
+    outcomes.wait(50)
+    first, second = busy(transfers, outcomes, Lane.PRELOAD, 60), Gate()
+    transfers.submit(Lane.PRELOAD, 60, second, outcomes.named("second"))
+    transfers.submit(Lane.URGENT, 1, lambda: None, outcomes.named("urgent"))
+    outcomes.wait(51)
+    assert not second.begun.is_set()
+    first.open.set()
+    second.open.set()
+    outcomes.wait(53)
 
 
 def test_paused_saves_wait_and_deletes_do_not(start, outcomes):
@@ -261,7 +279,9 @@ def test_numbers_per_lane(start, outcomes):
     for lane in (Lane.URGENT, Lane.SAVE):
         one = stats[lane]
         assert (one.done, one.n_bytes, one.waiting, one.running, one.failed, one.cancelled) == (3, 300, 0, 0, 0, 0)
-        assert one.seconds >= 0
+        took = [outcome.seconds for i, outcome in outcomes.found if (Lane.SAVE if i % 2 else Lane.URGENT) is lane]
+        assert one.seconds == pytest.approx(sum(took))
+        assert one.seconds > 0
 
 
 @settings(max_examples=25)
