@@ -228,7 +228,11 @@ class ChatScreen(Shelf, Writing):
             self.say("nothing was deleted")
             return
         self.sessions.change(to_item(conversation))
+        in_the_list = self.focused is self.sessions
         self.open(conversation.id)
+        if in_the_list:  # the next key is meant for it, too
+            self.open_side()
+            self.sessions.focus()
 
     def ask_title(self, conversation: str) -> None:
         """Ask for another title."""

@@ -328,3 +328,21 @@ def test_why_there_is_no_engine_stays_in_view(world, how):
         assert "no such engine" not in rows_of(screen.instruments.phase)[0]
 
     play(app, scene)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_keys_in_the_list_stay_keys_of_the_list(world, width):
+    """Two are deleted and brought back with four keys; none of them is written into a message."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        screen = pilot.app.chat_screen
+        await pilot.press(*["ctrl+b"] * (1 if width < 100 else 2), "down", "d", "d")
+        assert screen.sessions.count == 1
+        await pilot.press("u", "u")
+        await until(pilot, lambda: screen.sessions.count == 3, "all of them")
+        assert screen.composer.text == ""
+        assert screen.focused is screen.sessions
+        assert screen.sessions.is_on_screen
+
+    play(furnished(world), scene, size=(width, 24))
