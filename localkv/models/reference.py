@@ -3,8 +3,9 @@
 Torch-free, reads only small files (config.json and the index of the weights), and never uses the network: fetching is
 models/hub.py and models/starter.py. Thread: any.
 
-Weights are taken from safetensors only. A folder whose index points outside of itself is refused: an index is data from
-strangers, and "../../" in it would load whatever file of the user's it names.
+Weights are taken from safetensors only, and from the very files that transformers will read: an identity that covers others would trust
+the cache of another model. A folder whose index points outside of itself is refused: an index is data from strangers, and "../../" in it
+would load whatever file of the user's it names.
 """
 
 import difflib
@@ -12,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal
 
@@ -20,6 +22,7 @@ from localkv.errors import ModelError, ModelMissing
 STARTER = "starter"
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
+ADAPTER_FILE = "adapter_config.json"
 
 _HUB_ID = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)?$")
 
@@ -94,20 +97,49 @@ def cached_names() -> list[str]:
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model folder, in loading order.
 
-    Raises ModelError if the index names files outside of `folder` or cannot be read, or if there are no safetensors.
+    As transformers chooses them: what config.json names, else the one file, else the files of the index. Raises ModelError if the
+    index or config.json names files outside of `folder` or cannot be read, or if there are no safetensors.
     """
-    index = folder / INDEX_FILE
-    if index.is_file():
-        return [folder / name for name in _indexed_names(index)]
-    single = folder / SINGLE_FILE
-    if single.is_file():
-        return [single]
+    named = _named_in_config(folder / "config.json")
+    index = folder / (named if named.endswith(".json") else INDEX_FILE)
+    indexed = _indexed_names(index) if index.is_file() or named.endswith(".json") else []
+    if named.endswith(".safetensors"):
+        return [folder / named]
+    if not named and (folder / SINGLE_FILE).is_file():
+        return [folder / SINGLE_FILE]
+    if indexed:
+        return [folder / name for name in indexed]
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
         raise ModelError(
             f"{folder} holds pickled weights only, which can run any program when they are read; "
             "localkv reads safetensors: convert the model, or take a repository that has them"
         )
     raise ModelError(f"{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}; it is not a complete model folder")
+
+
+def _named_in_config(config: Path) -> str:
+    """The file of weights, or its index, that config.json asks for; empty if it leaves that open or cannot be read."""
+    try:
+        document = json.loads(config.read_text(encoding="utf-8"))
+        name = document.get("transformers_weights")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return ""  # who loads it says what is wrong with it
+    if name is None:
+        return ""
+    if not isinstance(name, str) or not name.endswith((".safetensors", ".safetensors.index.json")):
+        raise ModelError(f"{config} names {name!r} as its weights, which is neither safetensors nor an index of them")
+    if not _stays_inside(name):
+        raise ModelError(f"{config} points to {name!r}, outside of its own folder; the model is refused")
+    return name
+
+
+def _refuse_adapter(folder: Path) -> None:
+    """With peft installed transformers would put the adapter on top, and no identity would know of it."""
+    if (folder / ADAPTER_FILE).is_file() and find_spec("peft") is not None:
+        raise ModelError(
+            f"{folder} holds an adapter ({ADAPTER_FILE}) beside the model, which localkv does not use; merge it into the weights, "
+            "or move that file away"
+        )
 
 
 def _indexed_names(index: Path) -> list[str]:
@@ -139,6 +171,7 @@ def _folder(path: Path, title: str) -> ModelPath:
         ggufs = sorted(path.glob("*.gguf"))
         hint = f"; it holds {ggufs[0].name}: give that file as the model" if ggufs else ""
         raise ModelMissing(f"the folder {path} has no config.json, so it is no model folder{hint}")
+    _refuse_adapter(path)
     missing = [file.name for file in weight_files(path) if not file.is_file()]
     if missing:
         raise ModelMissing(f"the model folder {path} is not complete: {missing[0]} is missing ({len(missing)} in all)")

@@ -87,6 +87,23 @@ def test_one_change_is_another_identity(change, original, twin, identity):
     assert identity(twin) != identity(original)
 
 
+@pytest.mark.parametrize("named", [None, "second.safetensors"])
+def test_it_covers_the_weights_that_are_loaded(original, twin, identity, named):
+    """A folder with several sets of weights: a change of the loaded one is noticed, whatever lies beside it."""
+    whole = {name: tensor for file in sorted(twin.glob("*.safetensors")) for name, tensor in load_file(file).items()}
+    loaded = twin / (named or "model.safetensors")
+    save_file(whole, loaded, metadata={"format": "pt"})
+    if named:
+        change_json(twin / "config.json", lambda config: config.update(transformers_weights=named))
+    before = load_tiny(twin, twin.parent / "home")
+    name = next(name for name in whole if "k_proj" in name)
+    whole[name] = whole[name] + np.float32(1)
+    save_file(whole, loaded, metadata={"format": "pt"})
+    after = load_tiny(twin, twin.parent / "home")
+    assert not after.model.get_parameter(name).equal(before.model.get_parameter(name)), "it is this file that is loaded"
+    assert after.identity != before.identity
+
+
 def test_dtype_and_quantisation_are_part_of_it(original, identity):
     """The same files held in another way compute another KV."""
     ways = [{}, {"dtype": "bfloat16"}, {"dtype": "float16"}, {"quant": "8bit"}, {"quant": "4bit"}]

@@ -150,10 +150,46 @@ def test_folder_without_config_hints_at_its_gguf(tmp_path):
 
 def test_weight_files_follow_the_index(folder):
     """Each shard once, in order."""
+    (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": {"x": "b.safetensors", "y": "a.safetensors", "z": "a.safetensors"}})
     )
     assert [file.name for file in weight_files(folder)] == ["a.safetensors", "b.safetensors"]
+
+
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize("named", [None, "other.safetensors", "sub/other.safetensors", "other.safetensors.index.json"])
+def test_weight_files_are_those_that_transformers_reads(folder, named):
+    """A folder may hold several sets of weights: what is hashed and measured must be the one that is loaded."""
+    for name, shard in ((INDEX, "a.safetensors"), ("other.safetensors.index.json", "b.safetensors")):
+        (folder / name).write_text(json.dumps({"weight_map": {"x": shard}}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | ({"transformers_weights": named} if named else {})))
+    expected = {None: "model.safetensors", "other.safetensors.index.json": "b.safetensors"}.get(named, named)
+    assert weight_files(folder) == [folder / expected]
+
+
+@pytest.mark.parametrize(
+    "name", ["../x.safetensors", "/etc/x.safetensors", "a/../../x.safetensors", "x.bin", 3, ["x.safetensors"]]
+)
+def test_a_config_that_names_strange_weights_is_refused(folder, name, tmp_path):
+    """config.json is data from strangers, too."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"transformers_weights": name}))
+    with pytest.raises(ModelError, match=r"outside|neither"):
+        locate(str(folder), tmp_path)
+
+
+def test_an_adapter_that_would_be_put_on_top_is_refused(folder, tmp_path, monkeypatch):
+    """Where peft is installed transformers uses it unasked, and the identity would not say so; elsewhere nobody reads that file."""
+    (folder / "adapter_config.json").write_text("{}")
+    monkeypatch.setattr("localkv.models.reference.find_spec", lambda _: None)
+    assert locate(str(folder), tmp_path).kind == "folder"
+    monkeypatch.setattr("localkv.models.reference.find_spec", lambda name: name)
+    with pytest.raises(ModelError, match="adapter"):
+        locate(str(folder), tmp_path)
 
 
 def test_absolute_name(folder, tmp_path, monkeypatch):

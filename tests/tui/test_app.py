@@ -1,7 +1,7 @@
 """The chat screen as a person uses it: keys in, rows out, with a scripted engine behind it."""
 
 import pytest
-from textual.events import Key, Resize
+from textual.events import Key, Paste, Resize
 from textual.geometry import Size
 
 from localkv.errors import EngineUnavailable, NotWritable
@@ -398,6 +398,51 @@ def test_hostile_text_is_literal_everywhere(world):
         assert "\x1b" not in text_of(pilot.app)
 
     play(world.app(session="hostile"), scene, size=(130, 40))
+
+
+OBEYED = "a\x1b[31mred\x07 \x9b31m \u202etxt \u200b\U000e0041 \x1b]52;c;aGk=\x07"
+
+
+@pytest.mark.parametrize("keys", ["", "ctrl+f", "f2", "ctrl+o", "f4", "ctrl+p", "tab,/"])
+def test_what_is_pasted_into_a_field_steers_no_terminal(world, keys):
+    """Composer, find, title, switcher, search, palette, filter of the list: what is pasted is kept as it is and drawn harmless."""
+    world.talk("talk", "question", "answer")
+
+    async def scene(pilot):
+        before = pilot.app.focused
+        if keys == "tab,/":
+            pilot.app.chat_screen.sessions.focus()
+            await pilot.press("/")
+        elif keys:
+            await pilot.press(keys)
+        await until(pilot, lambda: not keys or pilot.app.focused is not before, "a field")
+        field = pilot.app.focused
+        field.post_message(Paste(OBEYED))
+
+        def content():
+            return getattr(field, "value", None) or getattr(field, "text", "")
+
+        await until(pilot, lambda: "red" in content(), "the paste")
+        await until(pilot, lambda: "[31mred" in text_of(pilot.app), "it is drawn")
+        assert not set("\x1b\x07\x9b\u202e\u200b\U000e0041") & set(text_of(pilot.app))
+        assert content().endswith(OBEYED)
+
+    play(world.app(session="talk"), scene, size=(130, 40))
+
+
+def test_a_hostile_question_that_is_edited_steers_no_terminal(world):
+    """An imported question in the composer: what is sent is what it was, what is drawn is harmless."""
+    world.talk("talk", OBEYED, "answer")
+
+    async def scene(pilot):
+        await pilot.press("alt+up", "alt+up", "e")
+        composer = pilot.app.chat_screen.composer
+        await until(pilot, lambda: "red" in composer.text, "the question")
+        await until(pilot, lambda: text_of(pilot.app).count("[31mred") == 2, "it is drawn")
+        assert not set("\x1b\x07\x9b\u202e\u200b\U000e0041") & set(text_of(pilot.app))
+        assert composer.message == OBEYED
+
+    play(world.app(session="talk"), scene, size=(130, 40))
 
 
 def test_scrolling_up_while_it_streams_is_not_yanked(world):
