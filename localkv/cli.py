@@ -8,12 +8,12 @@ exit code 2 for what was asked for wrongly, 1 for what went wrong, 130 after Ctr
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from localkv import __version__
-from localkv.commands.ends import ended_by_signals, settle_stdout
+from localkv.commands.ends import FULL, ended_by_signals, open_streams, settle_stdout
 from localkv.commands.groups import Json, config_app, models_app
 from localkv.commands.setup import Setup, find_setup
 from localkv.errors import (
@@ -332,6 +332,7 @@ def version(as_json: Json = False) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit."""
     umask = os.umask(0o077)  # whatever a library writes is private, too
+    open_streams()
     try:
         with ended_by_signals():
             app(arguments, prog_name="localkv")
@@ -342,9 +343,21 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        if error.filename is not None or error.errno not in FULL:
+            raise
+        settle_stdout()
+        refuse_output(error)
     finally:
         os.umask(umask)
-        settle_stdout()
+        if failure := settle_stdout():
+            refuse_output(failure)
+
+
+def refuse_output(error: OSError) -> NoReturn:
+    """Say that not all was written: files are spoken of where they are written, so it is standard output that was full."""
+    print(f"localkv: standard output cannot be written ({error.strerror})", file=sys.stderr)
+    sys.exit(1)
 
 
 def _screen(setup: Setup, *, model: str | None, session: str | None, theme: str | None, private: bool) -> int:

@@ -17,8 +17,11 @@ from localkv.errors import ConfigError
 from localkv.units import parse_bytes
 
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Natural = Annotated[int, msgspec.Meta(ge=0)]
+MOST = 2**53
+"""No whole number is larger: every reader of JSON takes it as it is, and frames and the database hold it."""
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Quant = Literal["none", "8bit", "4bit"]
 DType = Literal["auto", "bfloat16", "float16", "float32"]
 

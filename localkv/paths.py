@@ -88,7 +88,7 @@ class Home:
         Unix socket paths are limited to about 100 bytes, so it lies in the runtime or temporary directory under a digest
         of the cache directory, inside a folder of mode 0700.
         """
-        digest = hashlib.blake2b(str(self.cache_dir).encode(), digest_size=8).hexdigest()
+        digest = hashlib.blake2b(os.fsencode(self.cache_dir), digest_size=8).hexdigest()
         if os.name == "nt":
             return rf"\\.\pipe\localkv-{digest}"
         runtime = os.environ.get("XDG_RUNTIME_DIR") or ""

@@ -1,6 +1,7 @@
 """The command line: what it loads, what its commands print, how failures end."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -240,3 +241,27 @@ def test_sessions_are_forwarded(home, capfd):
 def test_module_is_a_program():
     """`python -m localkv` is the command."""
     assert python("-m", "localkv", "version").stdout.strip() == __version__
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX")
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["paths", "sessions list --json", "keys", "nonsense", "export none"])
+def test_standard_streams_may_be_missing(home, tmp_path, streams, command):
+    """A service or a script may start localkv without some of them: that is no reason to fail in another way."""
+    errors = tmp_path / "errors"
+    code = 2 if command in {"nonsense", "export none"} else 0
+    line = f"{sys.executable} -m localkv {command} 2>{errors} >{tmp_path / 'out'} {streams}"
+    assert subprocess.run(["/bin/sh", "-c", line], check=False).returncode == code
+    assert "Traceback" not in errors.read_text()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")  # noqa: PTH110
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["paths", "sessions list --json", "config show", "version"])
+def test_a_full_disk_behind_standard_output_is_a_sentence(home, monkeypatch, command, unbuffered):
+    """The exit code says that not all was written, and one line says why."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    line = f"{sys.executable} -m localkv {command} > /dev/full"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["localkv: standard output cannot be written (No space left on device)"]

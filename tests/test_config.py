@@ -145,3 +145,15 @@ def test_convert_names_its_source():
     """Settings that come from elsewhere name that place."""
     with pytest.raises(ConfigError, match="command line"):
         convert_config({"sampling": {"top_k": -1}}, "command line")
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [(section, key) for section, key in FIELDS if isinstance(getattr(getattr(Config(), section), key), int)],
+)
+def test_no_number_is_too_large_for_what_carries_it(tmp_path, section, key):
+    """What is accepted can be sent to the engine and stored: a larger number is a mistake, said when it is read."""
+    value = getattr(getattr(Config(), section), key)
+    if isinstance(value, bool):
+        return
+    assert f"{section}.{key} = {2**64}" in refused(tmp_path, f"[{section}]\n{key} = {2**64}\n")

@@ -5,15 +5,20 @@ engine save for a bounded time, and closes. A second signal does not interrupt t
 """
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a disk says that takes no more."""
 
 
 @contextlib.contextmanager
@@ -53,9 +58,24 @@ def exit_within(seconds: float, exit_code: int) -> None:
     timer.start()
 
 
-def settle_stdout() -> None:
-    """Flush; if the reader of our pipe or the terminal has gone, throw away what is left, so that Python does not complain while ending."""
+def open_streams() -> None:
+    """A program may be started without standard streams (`>&-`, a service): what is missing reads nothing and writes into the void."""
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  as long as the process
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+
+
+def settle_stdout() -> OSError | None:
+    """Flush, and throw away what cannot be written, so that Python does not complain while ending.
+
+    That the reader of our pipe or the terminal has gone is no failure; that the disk is full is one.
+    """
     try:
         sys.stdout.flush()
-    except OSError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error if error.errno in FULL else None
+    return None

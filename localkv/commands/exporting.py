@@ -70,16 +70,20 @@ def rendered(store: ConversationStore, chosen: Sequence[Conversation], kind: For
 
 
 def write(file: Path, text: str, *, force: bool) -> None:
-    """Write `text` to `file`, whole or not at all. Raises ExportRefused."""
-    if file.exists() and not force:
+    """Write `text` to `file`, whole or not at all; into what a link leads to, and into a pipe or a device. Raises ExportRefused."""
+    target = Path(os.path.realpath(file))
+    is_stream = target.exists() and not target.is_file() and not target.is_dir()
+    if target.exists() and not force and not is_stream:
         raise ExportRefused(f"{file} exists already; give another name, or --force to write over it")
-    part = file.with_name(f".{file.name}.part{os.getpid()}")
+    part = target if is_stream else target.with_name(f".{target.name}.part{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8")
-        part.replace(file)
+        if not is_stream:
+            part.replace(target)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
+        if not is_stream:
+            with contextlib.suppress(OSError):
+                part.unlink()
         raise ExportRefused(f"{file} cannot be written ({error.strerror or error}); give another place") from error
 
 

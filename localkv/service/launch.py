@@ -4,6 +4,7 @@ Torch-free; both sides use it: the face to start the process, the process to lea
 has its own process session, so that Ctrl+C and Ctrl+Z in the terminal reach the face alone.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -59,14 +60,14 @@ def launch_argument(home: Home, config: Config) -> str:
         engine=config.engine,
         memory=config.memory,
     )
-    return msgspec.json.encode(launch).decode()
+    return json.dumps(msgspec.to_builtins(launch))  # names of folders may be any bytes, which msgspec takes for a mistake
 
 
 def read_launch(argument: str) -> Launch:
     """What `launch_argument` wrote. Raises EngineUnavailable for anything else."""
     try:
-        return msgspec.json.decode(argument, type=Launch)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return msgspec.convert(json.loads(argument), type=Launch)
+    except (ValueError, msgspec.ValidationError, RecursionError) as error:
         raise EngineUnavailable(f"localkv.service.worker is started by localkv, not by hand: {error}") from error
 
 

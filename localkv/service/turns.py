@@ -16,7 +16,7 @@ import msgspec
 from localkv.chat.store import ConversationStore
 from localkv.chat.thoughts import ThoughtMeter
 from localkv.chat.tree import Conversation, Message, State, well_formed
-from localkv.config import SamplingSection
+from localkv.config import MOST, SamplingSection
 from localkv.errors import ConversationError, EngineError, EngineUnavailable, NotWritable, PathError, UnknownConversation
 from localkv.kv.record import ID_BYTES, Head
 from localkv.service.client import EngineClient
@@ -105,7 +105,7 @@ class Chat:
         question = path[-1].id
         tries = len(self._store.children(question, conversation_id))
         # Draws follow from seed and position alone: with the same seed the same answer would come again.
-        sampling = msgspec.structs.replace(conversation.sampling, seed=conversation.sampling.seed + tries)
+        sampling = msgspec.structs.replace(conversation.sampling, seed=(conversation.sampling.seed + tries) % MOST)
         return self._turn(conversation, Entry(self._store, conversation_id, after=question), sampling)
 
     def continue_answer(self, conversation_id: str) -> "Turn":

@@ -1,6 +1,8 @@
 """`localkv export`, `localkv import` and /export: files whole or not at all, and back again."""
 
 import json
+import os
+import sys
 
 import pytest
 
@@ -75,6 +77,26 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(ExportRefused, match="No space left"):
         exporting.write(tmp_path / "x.md", "text", force=False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes and links of POSIX")
+def test_what_is_no_plain_file_stays_what_it_is(home, talks, tmp_path, capfd):
+    """A pipe gets the text, a link stays a link and its file gets it, and a folder is refused: none of them is replaced."""
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link.md", tmp_path / "real.md"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert call(capfd, "export", "one", "-o", str(pipe))[0] == 0
+    assert b"I say one" in os.read(reader, 65536)
+    os.close(reader)
+    assert pipe.is_fifo()
+    file.write_text("old")
+    link.symlink_to(file)
+    assert call(capfd, "export", "one", "-o", str(link))[0] == 1
+    assert call(capfd, "export", "one", "-o", str(link), "--force")[0] == 0
+    assert link.is_symlink()
+    assert "I say one" in file.read_text()
+    assert call(capfd, "export", "one", "-o", str(tmp_path), "--force")[0] == 1
+    assert tmp_path.is_dir()
 
 
 def test_import_and_back(home, talks, tmp_path, capfd):

@@ -1,10 +1,14 @@
 """How an engine process is started."""
 
+import os
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from localkv.config import ChatSection, Config, EngineSection, SamplingSection
 from localkv.errors import EngineUnavailable
+from localkv.paths import Home
 from localkv.service.launch import launch_argument, read_launch
 
 
@@ -26,3 +30,13 @@ def test_an_engine_started_by_hand_says_so():
     """A wrong argument is a sentence, not a traceback."""
     with pytest.raises(EngineUnavailable, match="not by hand"):
         read_launch("")
+
+
+def test_homes_of_any_bytes_reach_the_engine(tmp_path):
+    """A folder's name need not be text: an old disk has names in other encodings."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 \xc3\xbc \n"))
+    home = Home(*[folder / name for name in ("config", "data", "cache", "models")])
+    argument = launch_argument(home, Config())
+    assert read_launch(argument).home == home
+    assert argument.isascii()
+    assert home.socket != Home(*[tmp_path] * 4).socket
