@@ -35,6 +35,10 @@ _KINDS = (
     ("Token.Operator", "operator"),
 )
 
+_GOES_ON = ("Token.Literal.String", "Token.Comment")
+_ENDS_WITH_LINE = ("Token.Comment.Single", "Token.Comment.Hashbang", "Token.Comment.Preproc", "Token.Comment.PreprocFile")
+"""Kinds of tokens that may go on in the next line, and those of them that don't, although their newline may be theirs."""
+
 
 def code_rows(code: str, language: str, width: int, palette: Palette) -> list[Row]:
     """`code` as a block `width` cells wide, with its language above it if it names one."""
@@ -64,24 +68,33 @@ def code_line(spans: list[Span], width: int, palette: Palette) -> list[Row]:
 
 def code_lines(code: str, language: str, palette: Palette) -> list[list[Span]]:
     """The lines of `code` as coloured spans."""
+    return code_part(code, language, palette)[0]
+
+
+def code_part(code: str, language: str, palette: Palette) -> tuple[list[list[Span]], set[int]]:
+    """The lines of `code` as coloured spans, and which of them end inside a string or comment that goes on in the next line."""
     lines: list[list[Span]] = [[]]
-    for text, style in _tokens(code, language, palette):
+    inside: set[int] = set()
+    for text, kind in _tokens(code, language):
         head, *more = text.split("\n")
+        style = _style(kind, palette)
+        if kind.startswith(_GOES_ON) and kind not in _ENDS_WITH_LINE:
+            inside.update(range(len(lines) - 1, len(lines) - 1 + len(more)))
         if head:
             lines[-1].append((head, style))
         lines.extend([(part, style)] if part else [] for part in more)
     while len(lines) > 1 and not lines[-1]:
         lines.pop()
-    return lines
+    return lines, inside
 
 
-def _tokens(code: str, language: str, palette: Palette) -> Iterable[Span]:
+def _tokens(code: str, language: str) -> Iterable[tuple[str, str]]:
     if not language or len(code) > MAX_HIGHLIGHT_CHARS:
-        return [(code, palette.block)]
+        return [(code, "")]
     lexer = Syntax("", language.split(maxsplit=1)[0]).lexer
     if lexer is None:
-        return [(code, palette.block)]
-    return [(text, _style(str(kind), palette)) for kind, text in lexer.get_tokens(code)]
+        return [(code, "")]
+    return [(text, str(kind)) for kind, text in lexer.get_tokens(code)]
 
 
 def _style(kind: str, palette: Palette) -> Style:

@@ -10,7 +10,7 @@ blank line before text that is neither indented nor a list item.
 import re
 
 from localkv.tui.clean import harmless
-from localkv.tui.code import code_head, code_line, code_lines
+from localkv.tui.code import code_head, code_line, code_part
 from localkv.tui.markdown import Markdown
 from localkv.tui.rows import BLANK, Row
 
@@ -27,8 +27,8 @@ COLOUR_LINES = 4
 """An open fence is coloured for the first time when it has so many lines."""
 
 MAX_COLOUR_LINES = 40
-"""More are not coloured at once before the fence closes: 300 lines take 50 ms, and a text over several lines, which is not
-known from the middle, is worth less than a stall."""
+"""More are not coloured at once before the fence closes: 300 lines take 50 ms. Where they begin inside a string or comment, the line
+that opened it is read before them, so that they are coloured as what they are."""
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})(.*)$")
 _LINES = re.compile(r"^(\s*[-+*]\s|\s*\d+[.)]\s|\s*\|)")
@@ -54,6 +54,8 @@ class OpenText:
         self._code: list[Row] = []
         self._code_lines: list[tuple[int, int]] = []
         """Where in the text each line of the open fence begins, and at which of its rows."""
+        self._openers: list[int] = []
+        """For each line that was coloured, and the next: which line opened the string or comment in which it begins; -1: it begins in none."""
         self._code_done = 0
         self._colour_at = 0
         self._plain: list[Row] = []
@@ -94,7 +96,7 @@ class OpenText:
                 self._close(start)
                 self._fence, self._language = match[1], match[2].strip()
                 self._code, self._code_lines, self._code_done = [], [], end + 1
-                self._colour_at = COLOUR_LINES
+                self._openers, self._colour_at = [-1], COLOUR_LINES
             elif self._blank and line and not _CONTINUES.match(line):
                 self._close(start)
             self._blank = not line.strip()
@@ -119,8 +121,16 @@ class OpenText:
         first = 0 if n_lines <= MAX_COLOUR_LINES else n_lines - step
         self._colour_at = n_lines + step
         start, row = self._code_lines[first]
-        lines = code_lines(self._text[start : self._code_done], self._language, palette)
+        opener = self._openers[first]
+        before = "" if opener < 0 else self._text[self._code_lines[opener][0] : self._code_lines[opener + 1][0]]
+        lines, inside = code_part(before + self._text[start : self._code_done], self._language, palette)
+        skipped = min(1, len(before))
+        del lines[:skipped]
         lines += [[] for _ in range(n_lines - first - len(lines))]
+        del self._openers[first + 1 :]
+        for at in range(first, n_lines):
+            known = self._openers[at]
+            self._openers.append(-1 if at - first + skipped not in inside else known if known >= 0 else at)
         self._code[row:] = [made for line in lines for made in code_line(line, self.width, palette)]
 
     def _close(self, end: int) -> None:

@@ -165,8 +165,8 @@ def colours(rows):
 def test_an_open_fence_is_coloured_as_it_grows(monkeypatch):
     """Code has its colours before its fence closes, and all that is coloured on the way is a few times its length."""
     seen = []
-    real = live_module.code_lines
-    monkeypatch.setattr(live_module, "code_lines", lambda code, *facts: (seen.append(len(code)), real(code, *facts))[1])
+    real = live_module.code_part
+    monkeypatch.setattr(live_module, "code_part", lambda code, *facts: (seen.append(len(code)), real(code, *facts))[1])
     live = OpenText(MARKDOWN, 60)
     code = "def f(x):  # comment\n    return 'a' + 1\n\n" * 100
     text = "```python\n" + code
@@ -179,3 +179,37 @@ def test_an_open_fence_is_coloured_as_it_grows(monkeypatch):
     assert len(colours(rows[-20:])) > 3
     live.grow(text)
     assert [row.strip.text for row in live.rows()[1:]] == [row.strip.text for row in MARKDOWN.rows(text, 60)[1:]] + [" " * 60]
+
+
+OPENINGS = {
+    "python": ('text = """', "if for while 12", '"""', "for x in range(12): pass"),
+    "javascript": ("const text = `", "if for while 12", "`;", "for (const x of y) { return 12; }"),
+    "c": ("/* a comment", "if for while 12", "*/", "for (;;) return 12;"),
+    "rust": ('let text = "', "if for while 12", '";', "for x in y { return 12; }"),
+}
+
+
+@pytest.mark.parametrize("language", OPENINGS)
+@pytest.mark.parametrize(("before", "within"), [(0, 30), (3, 200), (100, 150), (60, 400)])
+def test_a_string_over_many_lines_is_coloured_as_one(language, before, within):
+    """Wherever the colouring of a growing fence begins: what a string has in it is no keyword, and what comes after it is no string."""
+    opening, inner, closing, after = OPENINGS[language]
+    live = OpenText(MARKDOWN, 60)
+    lines = [f"```{language}", *["x = 1;"] * before, opening, *[inner] * within, closing, *[after] * 100]
+    syntax, text = MARKDOWN.palette.syntax, ""
+    wrong = {syntax["keyword"].color, syntax["number"].color}
+    for line in lines:
+        text += line + "\n"
+        live.grow(text)
+        if line == inner:
+            assert not wrong & colours_of(live.rows(), inner)
+    found = colours_of(live.rows(), after)
+    assert syntax["keyword"].color in found
+    assert not {syntax["string"].color, syntax["comment"].color} & found
+
+
+def colours_of(rows, line):
+    """The colours of all rows that show `line`."""
+    shown = [row for row in rows if row.text.strip() == line]
+    assert shown
+    return {segment.style.color for row in shown for segment in row.strip if segment.text.strip()}
