@@ -8,9 +8,11 @@ and ctime_ns are as they were (`cp -p` over a file keeps size, mtime and inode b
 Knows files; knows nothing of models in memory. Thread: the engine's.
 """
 
+import contextlib
 import hashlib
 import json
 import platform
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -81,11 +83,8 @@ class FileDigests:
         return digest
 
     def _keep(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # only a saving of time is lost: the next start computes the digests again
             replace_durably(self._files, self._cache_file, msgspec.json.encode(self._known))
-        except OSError:
-            # Only a saving of time is lost: the next start computes the digests again.
-            self._known = dict(self._known)
 
 
 def hash_file(path: Path, advanced: Callable[[int], None]) -> str:
@@ -129,7 +128,7 @@ def _tokenizer_digests(model: Path) -> dict[str, str]:
 
 def fingerprint_of(parts: dict[str, str]) -> str:
     """A short hex digest of versions, device, threads, attention path and prefill schedule."""
-    known = {**parts, "machine": platform.machine(), "python_endianness": "little"}
+    known = {**parts, "machine": platform.machine(), "python_endianness": sys.byteorder}
     return hashlib.blake2b(json.dumps(known, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 

@@ -4,7 +4,6 @@ Knows the slot and the model, and how records are named; knows nothing of tiers 
 
     ids      exactly what was fed, in order: len(ids) is the position
     names    of the full blocks that the workspace holds, first block first: len(names) <= len(ids) // S
-
     end      of the checkpoint that is exactly the state at the position; empty if no record is
 
 Names come later than bytes: a record's name covers its bytes, which must have left the device first (localkv.admission).

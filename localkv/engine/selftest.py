@@ -9,6 +9,7 @@ Run at the first load of each (identity, versions) and remembered, with how fast
 default attention; one that fails there too runs uncached. Never a refusal to chat. Thread: the engine's.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,11 +74,8 @@ def prove(loaded: Loaded, build: Callable[[], Slot], memory_file: Path, key: str
         return verdict
     verdict = _examine(loaded, build)
     known[key] = verdict
-    try:
+    with contextlib.suppress(OSError):  # only time is lost: the next start runs the test again
         replace_durably(Files(), memory_file, msgspec.json.encode(known))
-    except OSError:
-        # Only time is lost: the next start runs the test again.
-        return verdict
     return verdict
 
 

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
@@ -230,10 +230,6 @@ class Catalogue:
                 written.count(db, now, n_written)
 
         self._write(act)
-
-    def touch(self, identity: str, names: Iterable[str], when: float) -> None:
-        """Note that `names` were wanted at `when`."""
-        self.warm(identity, dict.fromkeys(names, when))
 
     def warm(self, identity: str, used: Mapping[str, float]) -> None:
         """Note for each name how lately it was wanted, in one commit."""

@@ -105,10 +105,6 @@ class Store:
         """Space left on the disk; 0 if it cannot be told."""
         return free_bytes(self._files, self.root)
 
-    def oldest(self, n: int, exclude: str) -> list[tuple[str, str, int]]:
-        """(identity, name, file bytes) of the `n` records longest unused outside identity `exclude`."""
-        return self._catalogue.least_used(n, exclude)
-
     def coldest(self, n: int) -> list[Cold]:
         """The `n` records of other identities that are least likely to be wanted."""
         return self._catalogue.coldest(n, self.identity)
@@ -168,10 +164,6 @@ class Store:
     def forget(self, logs: Sequence[TokenLog], names: Sequence[tuple[str, str]]) -> Freed:
         """Remove the records of `logs` beyond what they share, and (identity, name) `names`, of any identity. Raises StoreError."""
         return Upkeep(self.root, self._catalogue, self._files, self._events).forget(logs, names)
-
-    def touch(self, names: Iterable[str], when: float) -> None:
-        """Note that records of this identity were wanted at `when` (wall clock)."""
-        self._catalogue.touch(self.identity, names, when)
 
     def warm(self, used: Mapping[str, float]) -> None:
         """Note for records of this identity how lately they were wanted, in one commit."""

@@ -203,7 +203,7 @@ def test_many_threads_read_while_one_writes(root):
     start.wait()
     for seed in range(20, 40):
         store.publish([sample(seed)], replaces=[sample(seed - 1)[0].name])
-        store.touch([batch[0][0].name], float(seed))
+        store.warm({batch[0][0].name: float(seed)})
     stop.set()
     for thread in threads:
         thread.join()
@@ -246,7 +246,7 @@ def test_used_bytes_are_the_bytes_on_the_disk(root):
     other.publish(chain(2))
     store.remove([chain(4)[3][0].name], "evicted")
     store.quarantine(chain(4)[2][0].name, Reason.CHECKSUM)
-    other.touch([chain(2)[0][0].name], 5.0)
+    other.warm({chain(2)[0][0].name: 5.0})
     assert store.used_bytes() == sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
     other.remove([chain(2)[0][0].name], "evicted")
     assert store.used_bytes() == sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
@@ -258,9 +258,10 @@ def test_other_identities_can_be_evicted(root):
     store.publish([sample(9)])
     other.publish([sample(1), sample(2), sample(3)])
     for seed, when in ((1, 30.0), (2, 10.0), (3, 20.0)):
-        other.touch([sample(seed)[0].name], when)
+        other.warm({sample(seed)[0].name: when})
     size = other.rows()[0].file_bytes
-    assert store.oldest(2, IDENTITY) == [(OTHER, sample(2)[0].name, size), (OTHER, sample(3)[0].name, size)]
+    cold = [(each.identity, each.name, each.file_bytes) for each in store.coldest(2)]
+    assert cold == [(OTHER, sample(2)[0].name, size), (OTHER, sample(3)[0].name, size)]
     store.remove_any([(OTHER, sample(2)[0].name), (IDENTITY, sample(9)[0].name)], "budget")
     assert {row.name for row in other.rows()} == {sample(1)[0].name, sample(3)[0].name}
     assert other.tombstones() == {sample(2)[0].name: "budget"}
@@ -268,11 +269,11 @@ def test_other_identities_can_be_evicted(root):
     assert len(files_below(root)) == 2
 
 
-def test_touching_is_remembered(root):
+def test_warmth_is_remembered(root):
     """When a record was last wanted survives a restart."""
     store = open_store(root)
     store.publish([sample(1), sample(2)])
-    store.touch([sample(1)[0].name, "0" * 40], 12.5)
+    store.warm({sample(1)[0].name: 12.5, "0" * 40: 12.5})
     store.close()
     used = {row.name: row.used for row in open_store(root).rows()}
     assert used[sample(1)[0].name] == 12.5
