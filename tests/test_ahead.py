@@ -216,6 +216,24 @@ def test_a_question_of_another_conversation_keeps_nothing_of_it_either(llama: Ru
     assert not any("lazy" in text for text in spoken)
 
 
+def test_opening_another_conversation_keeps_nothing_of_it_either(llama: Runtime) -> None:
+    """What is typed and not sent leaves the slot without a name, in RAM or on SSD, when another conversation is brought into it."""
+    other, story = Story(llama, "second"), Story(llama)
+    keeper = llama.opened.keeper  # type: ignore[union-attr]
+    story.type(LONG)
+    want = Want(conversation="second", ids=b"".join(line.ids for line in other.lines), head=other.head)
+    llama.hint(Warm(request=0, model=story.section, wants=(want,), why="open"))
+    work(llama)
+    assert llama.opened.live.position == other.head.tokens  # type: ignore[union-attr]
+    llama.flush(30)
+    spoken = [
+        llama.opened.loaded.tokenizer.decode(unpack_ids(entry.ids))  # type: ignore[union-attr]
+        for entry in keeper._index.entries.values()
+        if entry.ids
+    ]
+    assert not any("lazy" in text for text in spoken)
+
+
 def test_a_conversation_that_is_not_stored_yet_is_typed_in(llama: Runtime) -> None:
     """The first message of a new conversation is read ahead too, counts as its own, and is exact."""
     section = llama.opened.loaded.section  # type: ignore[union-attr]
@@ -270,6 +288,20 @@ def test_an_opened_conversation_is_in_the_slot(story: Story) -> None:
     assert (lines[-1]["tokens"], lines[-1]["reason"]) == (story.head.tokens, "preload")  # type: ignore[union-attr]
 
 
+def test_what_is_not_whole_is_not_opened(llama: Runtime) -> None:
+    """A conversation that has lost its newest record is left to its next turn, which says what is lost; the slot stays as it is."""
+    story = Story(llama)
+    away(llama)
+    live = llama.opened.live  # type: ignore[union-attr]
+    llama.opened.keeper.forget((), [(story.head.identity, story.head.name)], 10.0)  # type: ignore[union-attr]
+    before = list(live.ids)
+    want = Want(conversation=story.name, ids=b"".join(line.ids for line in story.lines), head=story.head)
+    llama.hint(Warm(request=0, model=story.section, wants=(want,), why="open"))
+    work(llama)
+    assert live.ids == before
+    assert not story.send("go on").numbers.exact
+
+
 def test_a_conversation_that_is_half_in_the_slot_is_not_taken_for_whole(story: Story) -> None:
     """A hint that is broken off between two records leaves no state behind that a turn would go on from."""
     expected = story.without_typing("go on")
@@ -303,6 +335,37 @@ def test_a_newer_hint_ends_what_is_no_more_urgent(llama: Runtime) -> None:
     assert llama.ahead._work is not under_way
     assert set(llama.ahead._waiting) == {"rest"}
     work(llama)
+
+
+def test_what_was_hinted_at_before_a_turn_counts_no_more(llama: Runtime) -> None:
+    """Hints that nobody had time for are gone when something is asked: what was typed elsewhere is not read after the answer."""
+    story = Story(llama)
+    want = Want(conversation=story.name, ids=b"".join(line.ids for line in story.lines), head=story.head)
+    away(llama)
+    typing = Typing(request=0, conversation="elsewhere", model=story.section, lines=(), text=LONG)
+    llama.hint(Warm(request=0, model=story.section, wants=(want,), why="likely"))
+    llama.hint(typing)
+    work(llama, 1)
+    assert llama.ahead.is_busy
+    llama.hint(typing)
+    before = llama.tally.typed_tokens
+    away(llama)
+    assert not llama.ahead.is_busy
+    assert work(llama) == 0
+    assert llama.tally.typed_tokens == before
+
+
+def test_opening_forgets_what_is_typed_elsewhere(llama: Runtime) -> None:
+    """Who opens a conversation has left the one that was typed in: its hint, not begun yet, is dropped."""
+    story = Story(llama)
+    away(llama)
+    before = llama.tally.typed_tokens
+    want = Want(conversation=story.name, ids=b"".join(line.ids for line in story.lines), head=story.head)
+    llama.hint(Typing(request=0, conversation="elsewhere", model=story.section, lines=(), text=LONG))
+    llama.hint(Warm(request=0, model=story.section, wants=(want,), why="open"))
+    work(llama)
+    assert llama.tally.typed_tokens == before
+    assert llama.opened.live.position == story.head.tokens  # type: ignore[union-attr]
 
 
 def test_another_model_is_not_loaded_for_a_hint(llama: Runtime) -> None:

@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localkv.files import Files
+from localkv.kv.record import pack_ids
+from localkv.messages import TokenLog
 from localkv.placement.plan import Question, SlotView
 from localkv.placement.room import Wish
 from tests.placement.lives import SIZE, Life, payload_of
@@ -345,4 +347,34 @@ def test_nobody_goes_if_it_is_not_enough_or_a_turn_waits(root):
 
     assert life.keeper._box.ask(too_few) is None
     assert not moves(life, reason="preload", to="ssd")
+    assert life.end()
+
+
+def test_what_is_forgotten_while_it_is_read_ahead_does_not_come_back(root):
+    """The conversation is deleted while its records are being read into RAM: they arrive nowhere, and their places are free again."""
+
+    class Read(GatedFiles):
+        def read_parts(self, path, parts):
+            found = Files.read_parts(self, path, parts)  # before the file goes
+            if path.suffix == ".safetensors" and not self.gate.is_set():
+                self.at_gate.release()
+                assert self.gate.wait(30)
+            return found
+
+    files = Read()
+    life, [(ids, head)] = stored(root, 4, files=files)
+    files.gate.clear()
+    life.keeper.preload(Question("c", [*ids, 1], head), lambda: None, pointed_at=True)
+    for _ in range(2):
+        assert files.at_gate.acquire(timeout=30)
+    life.keeper.stop_preload()
+    life.keeper.forget([TokenLog(ids=pack_ids(ids))], (), 10.0)
+    files.gate.set()
+    assert life.keeper.flush(10)
+    while life.keeper._box.ask(lambda: life.keeper._fetch.is_reading):
+        pass
+    life.keeper.check()
+    assert (life.keeper.counts().ram.records, life.keeper.counts().ram.used_bytes) == (0, 0)
+    assert life.restore(ids, head)[0] == 0
+    assert not list(root.rglob("*.safetensors"))
     assert life.end()
