@@ -20,7 +20,7 @@ import msgspec
 
 from localkv.chat.conversations import check_tag
 from localkv.chat.imports.incoming import Incoming, Node
-from localkv.chat.tree import Conversation, Message, State
+from localkv.chat.tree import SPEAKERS, Conversation, Message, State
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ImportRefused, UnusableName
 from localkv.figures import Numbers
@@ -31,7 +31,6 @@ FORMATS = {"md": ".md", "json": ".json", "text": ".txt"}
 
 Id = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
 
-_SPEAKERS: dict[Role, str] = {"system": "System", "user": "You", "assistant": "Answer"}
 _ENDINGS = {"streaming": "still being written", "stopped": "stopped", "cut": "cut off", "failed": "failed"}
 
 
@@ -152,7 +151,7 @@ def to_text(conversation: Conversation, path: Sequence[Message]) -> str:
 
 def _speaker(message: Message) -> str:
     ending = _ENDINGS.get(message.state)
-    return _SPEAKERS[message.role] + (f" ({ending})" if ending else "")
+    return SPEAKERS[message.role] + (f" ({ending})" if ending else "")
 
 
 def _day(created: float) -> str:

@@ -20,6 +20,9 @@ from localkv.messages import Role
 State = Literal["complete", "streaming", "stopped", "cut", "failed"]
 """complete: ended by itself; streaming: being written; stopped: by the person; cut: by a crash; failed: by an error."""
 
+SPEAKERS: dict[Role, str] = {"system": "System", "user": "You", "assistant": "Answer"}
+"""How people call them."""
+
 TITLE_LENGTH = 60
 _TITLE_SOURCE = 4000
 """Characters of a message that can reach its title: a paste of a megabyte is not searched for words."""

@@ -8,14 +8,13 @@ from typing import Any
 
 from localkv.chat.store import ConversationStore
 from localkv.chat.thoughts import answer_of
-from localkv.chat.tree import Branch, Message
+from localkv.chat.tree import SPEAKERS, Branch, Message
 from localkv.chat.visible import one_line
 from localkv.chat.words import excerpt, pattern_of
 from localkv.commands.blocks import code_blocks
 from localkv.errors import ConversationError, UnknownConversation
 
 SHOWN = 60
-_SPEAKERS = {"system": "System", "user": "You", "assistant": "Answer"}
 
 
 def last_question(path: Sequence[Message]) -> Message:
@@ -66,7 +65,7 @@ def found_lines(path: Sequence[Message], words: str) -> list[str]:
     places = found_in(path, words)
     size = len(str(len(places)))
     return [
-        f"{n:>{size}}/{len(places)}  {_SPEAKERS[place['role']]}: {place['text']}" for n, place in enumerate(places, start=1)
+        f"{n:>{size}}/{len(places)}  {SPEAKERS[place['role']]}: {place['text']}" for n, place in enumerate(places, start=1)
     ]
 
 
@@ -104,7 +103,7 @@ def fork_title(title: str) -> str:
 def first_words(message: Message) -> str:
     """Who said it and how it begins, on one line."""
     line = one_line(answer_of(message.text)[:1000])
-    return f"{_SPEAKERS[message.role]}: {line if len(line) <= SHOWN else line[: SHOWN - 1] + '…'}"
+    return f"{SPEAKERS[message.role]}: {line if len(line) <= SHOWN else line[: SHOWN - 1] + '…'}"
 
 
 def describe_branch(branch: Branch) -> dict[str, Any]:
