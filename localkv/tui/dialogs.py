@@ -15,6 +15,7 @@ from localkv.commands.keymap import Keymap
 from localkv.commands.registry import COMMANDS
 from localkv.tui.keys import follow, help_sections, keymap_of, own, with_keys
 from localkv.tui.listline import MEANINGS
+from localkv.tui.once import Once
 from localkv.tui.rows import BLANK, Row, row, spans_of, wrap
 from localkv.tui.rowsview import RowsView
 from localkv.tui.scrolling import use_plain_bars
@@ -28,7 +29,7 @@ READING = (
 """Actions of what is only read."""
 
 
-class Dialog(ModalScreen[Answer]):
+class Dialog(Once[Answer], ModalScreen[Answer]):
     """What all of them look like."""
 
     BINDINGS: ClassVar[list[BindingType]] = own(("quit", "app.quit"))

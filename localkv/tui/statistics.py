@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.screen import Screen
 from textual.widgets import Static
 
 from localkv.tui.charts import SPANS, statistics_rows
@@ -18,6 +17,7 @@ from localkv.tui.glyphs import Glyphs
 from localkv.tui.heart import Heart
 from localkv.tui.history import History
 from localkv.tui.keys import follow, keymap_of, own, with_keys
+from localkv.tui.once import Once
 from localkv.tui.panel import Brush
 from localkv.tui.rows import row
 from localkv.tui.rowsview import RowsView
@@ -27,7 +27,7 @@ from localkv.tui.theme import Palette
 NAME = "statistics"
 
 
-class Statistics(Screen[None]):
+class Statistics(Once[None]):
     """What the cache did since the face started."""
 
     BINDINGS: ClassVar[list[BindingType]] = own(
