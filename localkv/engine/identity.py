@@ -24,6 +24,8 @@ from localkv.files import Files, replace_durably
 from localkv.kv.layout import FORMAT_VERSION, Layout
 
 _CHUNK = 8 << 20
+_STRANGERS = "transformers_modules."
+"""The package under which transformers imports the code that models bring along."""
 _VOLATILE_CONFIG = ("_name_or_path", "_model_name_or_path", "transformers_version", "architectures", "use_cache")
 """Keys of config.json that say nothing about the arithmetic."""
 
@@ -100,12 +102,18 @@ def hash_file(path: Path, advanced: Callable[[int], None]) -> str:
 
 
 def identity_of(
-    weights: Sequence[str], model: Path, config: dict[str, Any], held_as: Sequence[str], layout: Layout | None
+    weights: Sequence[str],
+    model: Path,
+    config: dict[str, Any],
+    held_as: Sequence[str],
+    layout: Layout | None,
+    code: Sequence[str] = (),
 ) -> str:
     """The identity: hex digest of all that KV depends on.
 
     `weights` are content digests, `held_as` says how they are held in memory (dtype, quantisation), `config` is the model's
-    config as a dict. The chat template is no part of it: it changes what will be fed, not the KV of what was fed.
+    config as a dict, `code` digests of the code that the model brought along. The chat template is no part of it: it changes
+    what will be fed, not the KV of what was fed.
     """
     parts = {
         "format": FORMAT_VERSION,
@@ -115,8 +123,18 @@ def identity_of(
         "held_as": list(held_as),
         "layout": repr(layout),
     }
+    if code:
+        parts["code"] = list(code)
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def digests_of_code(model: object) -> list[str]:
+    """Of the Python files that `model` was made by, if they are not transformers' own: trust in them is no trust in their bytes."""
+    module = sys.modules[type(model).__module__]
+    if not module.__name__.startswith(_STRANGERS) or module.__file__ is None:
+        return []
+    return [f"{path.name} {hash_file(path, lambda _: None)}" for path in sorted(Path(module.__file__).parent.glob("*.py"))]
 
 
 def _tokenizer_digests(model: Path) -> dict[str, str]:

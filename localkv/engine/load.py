@@ -28,7 +28,7 @@ from transformers import (
 from localkv.config import EngineSection, ModelSection
 from localkv.engine import attention, linear
 from localkv.engine.convert import starter_folder
-from localkv.engine.identity import FileDigests, fingerprint_of, identity_of
+from localkv.engine.identity import FileDigests, digests_of_code, fingerprint_of, identity_of
 from localkv.errors import ModelError
 from localkv.files import Files
 from localkv.kv.kinds import UnknownKind, read_layout
@@ -112,12 +112,13 @@ def load(section: ModelSection, engine: EngineSection, home: Home, report: Repor
     model, tokenizer = _load_weights(path, section, device)
     if [_stamp(file) for file in files] != before:
         raise ModelError(f"the weights of {path.title} changed while they were loaded; try again")
+    code = digests_of_code(model)
     layout, notes = _probe(model, engine.block_tokens)
     held_as = (str(model.dtype), section.quant)
     one_row = linear.wanted(device, model.dtype)
     if one_row:
         linear.install(model)
-    identity = identity_of(digests, path.path, model.config.to_dict(), held_as, layout)
+    identity = identity_of(digests, path.path, model.config.to_dict(), held_as, layout, code)
     return Loaded(
         section, path.title, model, tokenizer, layout, device, identity, _choose_attention(model, engine),
         linear.ONE_ROW if one_row else linear.MATRIX, threads,

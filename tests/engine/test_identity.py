@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -102,6 +103,21 @@ def test_it_covers_the_weights_that_are_loaded(original, twin, identity, named):
     after = load_tiny(twin, twin.parent / "home")
     assert not after.model.get_parameter(name).equal(before.model.get_parameter(name)), "it is this file that is loaded"
     assert after.identity != before.identity
+
+
+def test_code_that_a_model_brings_is_part_of_it(twin, tmp_path, monkeypatch):
+    """Under trust_remote_code it is the code that computes: another one with the same weights has another KV."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code = "from transformers import MistralForCausalLM\n\n\nclass Strange(MistralForCausalLM):\n    pass\n"
+    change_json(twin / "config.json", lambda config: config.update(auto_map={"AutoModelForCausalLM": "strange.Strange"}))
+    found = []
+    for more in ("", "\n\nANOTHER = 1\n", ""):
+        (twin / "strange.py").write_text(code + more)
+        loaded = load_tiny(twin, twin.parent / "home", trust_remote_code=True)
+        assert type(loaded.model).__name__ == "Strange"
+        found.append(loaded.identity)
+    assert found[0] == found[2] != found[1]
 
 
 def test_dtype_and_quantisation_are_part_of_it(original, identity):
