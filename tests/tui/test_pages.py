@@ -153,8 +153,8 @@ def test_only_scrolling_moves_what_is_read(heights, rows, steps):
         if step == "scroll":
             wanted = max(0, min(y + size, made.height - rows))
             moved, y = wanted - y, made.settle(wanted, rows)
-            if y > made.height - rows or abs(moved) >= rows:
-                y = max(0, min(y, made.height - rows))  # the end came sooner than estimated, or nothing stays in view
+            if not 0 <= y <= made.height - rows or abs(moved) >= rows:
+                y = max(0, min(y, made.height - rows))  # an end came sooner than estimated, or nothing stays in view
                 continue
             after = view(made, y, rows)
             shared = before[max(0, moved) : rows + min(0, moved)]
