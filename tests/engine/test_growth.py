@@ -12,7 +12,7 @@ from localkv.engine import slot as slots
 from localkv.engine.slot import Slot
 from localkv.errors import ContextFull, OutOfMemory
 from localkv.kv.layout import Layer, Layout, Rows
-from localkv.messages import Forget, Typing
+from localkv.messages import Forget, Typing, Want, Warm
 from localkv.opened import grown
 from tests.engine.tiny_engine import CONFIG, ask, make, runtime_of
 from tests.test_ahead import work
@@ -150,3 +150,20 @@ def test_what_was_typed_survives_growth(kind, lose, fast_dir):
     if kind == "llama" and lose:
         assert numbers.typed_tokens >= 80
         assert numbers.prefilled_tokens < wanted.prefilled_tokens - 80
+
+
+def test_opening_grows_no_slot(fast_dir):
+    """A conversation that is longer than the slot is not brought into it ahead: to grow it must be emptied, and nobody has asked yet."""
+    folder = make("llama", fast_dir / "model")
+    with runtime_of(folder, fast_dir / "home") as runtime:
+        done, lines = ask(runtime, PASTE)
+        assert done.head.tokens > 64
+        assert not runtime.flush(30).problem
+    with runtime_of(folder, fast_dir / "home", SMALL) as runtime:
+        want = Want(conversation="talk", ids=b"".join(line.ids for line in lines), head=done.head)
+        runtime.hint(Warm(request=0, model=runtime.opened.loaded.section, wants=(want,), why="open"))
+        work(runtime)
+        assert (runtime.opened.live.position, runtime.opened.room_tokens) == (0, 64)
+        assert not [event for event in runtime._events.recent if event.kind.startswith(("ahead", "slot"))]
+        again, _ = ask(runtime, TEXT, lines=lines, head=done.head)
+        assert again.numbers.exact
