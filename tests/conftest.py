@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,22 @@ def no_real_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALKV_HOME", str(tmp_path_factory.mktemp("nobody") / "home"))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def children_hear_signals() -> Iterator[None]:
+    """Tests that run under nohup, or behind an & in a script, hand deafness to what they start, which obeys it.
+
+    A handler, even one that does nothing, is not handed on: a new program begins with the system's own.
+    """
+    names = ("SIGHUP", "SIGINT", "SIGQUIT")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    deaf = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
+    for number in deaf:
+        signal.signal(number, lambda _number, _frame: None)
+    yield
+    for number in deaf:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture
