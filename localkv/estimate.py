@@ -34,7 +34,7 @@ def estimate(opened: Opened, home: Home, report: Report) -> Estimated:
     """Costs and rates of the model that is open."""
     layout = opened.ground.layout if opened.ground else None
     report("measuring how fast the model reads")
-    pace = measure_pace(opened.loaded, layout, opened.verdict.reading, _spare_memory())
+    pace = measure_pace(opened.loaded, layout, opened.verdict.reading, _spare_memory(opened))
     report("measuring how fast the disk reads")
     read_rate, cold = measure_reading(home.store)
     counts = opened.keeper.counts() if opened.keeper else None
@@ -110,6 +110,10 @@ def _sliding(layout: Layout | None) -> tuple[SlidingCost, ...]:
     return tuple(SlidingCost(window=window, token_bytes=n_bytes) for window, n_bytes in sorted(costs.items()))
 
 
-def _spare_memory() -> int:
+def _spare_memory(opened: Opened) -> int:
+    """What a scratch slot may take: a quarter of the RAM that is free, or half of what weights, slot and pool leave of a card."""
+    if opened.loaded.device.type == "cuda":
+        card = opened.card()
+        return (card.total_bytes - card.used_bytes) // 2
     available: int = psutil.virtual_memory().available
     return available // 4

@@ -23,8 +23,8 @@ from localkv.engine.slot import Slot
 from localkv.errors import OutOfMemory
 from localkv.kv.layout import Layout
 
-DEPTH = 4096
-"""Tokens before the second measured chunk; longer contexts are extrapolated from there."""
+DEPTHS = (4096, 2048, 1024, 512)
+"""Tokens before the second measured chunk, where memory allows so many; longer contexts are extrapolated from there."""
 
 COPY_BYTES = 64 << 20
 ROUNDS = 3
@@ -88,12 +88,17 @@ def measure_pace(loaded: Loaded, layout: Layout | None, reading: Reading, free_b
     n_tokens = 1 if reading == "tokens" else layout.block_tokens if layout else 256
     if layout is None:
         return Pace(_seconds_uncached(loaded, n_tokens) / n_tokens, 0.0, 0, 0.0)
-    depth = DEPTH if (DEPTH + n_tokens) * layout.token_bytes < free_bytes else 0
+    depth = depth_within(free_bytes, layout.token_bytes, n_tokens)
     slot = Slot(layout, depth + n_tokens, loaded.device)
     at_start = _seconds_at(loaded, slot, 0, n_tokens) / n_tokens
     deeper = _seconds_at(loaded, slot, depth, n_tokens) / n_tokens if depth else at_start
     slope = max(0.0, deeper - at_start) / depth if depth else 0.0
     return Pace(at_start, slope, depth, _copy_rate(slot, layout))
+
+
+def depth_within(free_bytes: int, token_bytes: int, n_tokens: int) -> int:
+    """The greatest of DEPTHS at which a slot for `n_tokens` more takes less than `free_bytes`; 0 if none does."""
+    return next((depth for depth in DEPTHS if (depth + n_tokens) * token_bytes < free_bytes), 0)
 
 
 def _seconds_at(loaded: Loaded, slot: Slot, position: int, n_tokens: int) -> float:

@@ -1,16 +1,21 @@
 """The estimate of a real, tiny model: measured beside the live conversation, which stays as it is."""
 
+import dataclasses
 import time
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from localkv.commands.bench import tiny
 from localkv.commands.plan import cost_of
 from localkv.engine import live as live_module
 from localkv.engine import pace
-from localkv.engine.pace import stride_of
+from localkv.engine.pace import DEPTHS, depth_within, stride_of
 from localkv.errors import OutOfMemory
-from localkv.estimate import measure_reading
+from localkv.estimate import _spare_memory, measure_reading
+from localkv.figures import Card
 from tests.engine.tiny_engine import ask, make, runtime_of
 
 TEXT = " ".join(f"the quick brown fox number {i} jumps over the lazy dog" for i in range(3))
@@ -114,3 +119,26 @@ def test_without_memory_to_warm_up_a_model_opens(tmp_path, monkeypatch):
     monkeypatch.setattr(live_module.Live, "feed", short)
     with runtime_of(make("llama", tmp_path / "model"), tmp_path / "home") as runtime:
         assert ask(runtime, "hello")[0].numbers.predicted_prefill_seconds > 0
+
+
+@given(st.integers(0, 1 << 36), st.integers(0, 1 << 20), st.integers(1, 1 << 10))
+def test_the_scratch_slot_fits_what_is_free(free_bytes, token_bytes, n_tokens):
+    """As deep as memory allows, and never deeper: beside a full card a measurement of depth is left out, not the card overrun."""
+    depth = depth_within(free_bytes, token_bytes, n_tokens)
+    assert depth == 0 or (depth + n_tokens) * token_bytes < free_bytes
+    assert all((deeper + n_tokens) * token_bytes >= free_bytes for deeper in DEPTHS if deeper > depth)
+
+
+def test_on_a_card_the_scratch_slot_takes_half_of_what_the_card_has_left(tmp_path, monkeypatch):
+    """Free RAM says nothing about a card whose memory slot and pool have taken."""
+    asked = []
+    with runtime_of(make("llama", tmp_path / "model"), tmp_path / "home") as runtime:
+        opened = dataclasses.replace(
+            runtime.opened, loaded=dataclasses.replace(runtime.opened.loaded, device=torch.device("cuda"))
+        )
+        monkeypatch.setattr(
+            "localkv.opened.card_of", lambda device: asked.append(device) or Card(total_bytes=24 << 30, used_bytes=23 << 30)
+        )
+        assert _spare_memory(opened) == 1 << 29
+        assert _spare_memory(runtime.opened) > 0
+    assert asked == [torch.device("cuda")]
