@@ -201,37 +201,34 @@ def test_nothing_that_is_typed_is_kept_before_it_is_sent(llama: Runtime) -> None
     assert not any(secret in text for text in spoken)
 
 
+def kept_texts(runtime: Runtime) -> list[str]:
+    """What the records say that are kept in RAM or on SSD."""
+    opened = runtime.opened
+    assert opened is not None
+    assert opened.keeper is not None
+    held = [entry.ids for entry in opened.keeper._index.entries.values() if entry.ids]
+    return [opened.loaded.tokenizer.decode(unpack_ids(ids)) for ids in held]
+
+
 def test_a_question_of_another_conversation_keeps_nothing_of_it_either(llama: Runtime) -> None:
     """What lies in the slot unsent when another conversation is asked goes without a name."""
     story = Story(llama)
-    keeper = llama.opened.keeper  # type: ignore[union-attr]
     story.type(LONG)
     away(llama)
     llama.flush(30)
-    spoken = [
-        llama.opened.loaded.tokenizer.decode(unpack_ids(entry.ids))  # type: ignore[union-attr]
-        for entry in keeper._index.entries.values()
-        if entry.ids
-    ]
-    assert not any("lazy" in text for text in spoken)
+    assert not any("lazy" in text for text in kept_texts(llama))
 
 
 def test_opening_another_conversation_keeps_nothing_of_it_either(llama: Runtime) -> None:
     """What is typed and not sent leaves the slot without a name, in RAM or on SSD, when another conversation is brought into it."""
     other, story = Story(llama, "second"), Story(llama)
-    keeper = llama.opened.keeper  # type: ignore[union-attr]
     story.type(LONG)
     want = Want(conversation="second", ids=b"".join(line.ids for line in other.lines), head=other.head)
     llama.hint(Warm(request=0, model=story.section, wants=(want,), why="open"))
     work(llama)
     assert llama.opened.live.position == other.head.tokens  # type: ignore[union-attr]
     llama.flush(30)
-    spoken = [
-        llama.opened.loaded.tokenizer.decode(unpack_ids(entry.ids))  # type: ignore[union-attr]
-        for entry in keeper._index.entries.values()
-        if entry.ids
-    ]
-    assert not any("lazy" in text for text in spoken)
+    assert not any("lazy" in text for text in kept_texts(llama))
 
 
 def test_a_conversation_that_is_not_stored_yet_is_typed_in(llama: Runtime) -> None:

@@ -42,6 +42,14 @@ def preload(life, ids, head, *, pointed_at=True):
     assert ended.wait(30)
 
 
+def preload_at_the_gate(life, files, ids, head, ended=lambda: None):
+    """Begin to preload a conversation; both reads that are made at once wait at the gate."""
+    files.gate.clear()
+    life.keeper.preload(Question("c", [*ids, 1], head), ended, pointed_at=True)
+    for _ in range(2):
+        assert files.at_gate.acquire(timeout=30)
+
+
 def plan(life, ids, head):
     return life.keeper.look(Question("c", [*ids, 1], head), SlotView())
 
@@ -161,11 +169,8 @@ def test_a_stop_takes_back_what_has_not_begun(root):
     """Two readers are at work; nothing else is read after the stop, and a turn brings the rest as if nothing had been."""
     files = GatedFiles()
     life, [(ids, head)] = stored(root, 12, files=files)
-    files.gate.clear()
     ended = threading.Event()
-    life.keeper.preload(Question("c", [*ids, 1], head), ended.set, pointed_at=True)
-    for _ in range(2):
-        assert files.at_gate.acquire(timeout=30)
+    preload_at_the_gate(life, files, ids, head, ended.set)
     life.keeper.stop_preload()
     assert ended.wait(30)
     files.gate.set()
@@ -180,11 +185,8 @@ def test_one_conversation_at_a_time(root):
     """The cursor has moved on: of the conversation it rested on before nothing more is read, and it is told so."""
     files = GatedFiles()
     life, [(ids, head), (other, other_head)] = stored(root, 12, 3, files=files)
-    files.gate.clear()
     first, second = threading.Event(), threading.Event()
-    life.keeper.preload(Question("c", [*ids, 1], head), first.set, pointed_at=True)
-    for _ in range(2):
-        assert files.at_gate.acquire(timeout=30)
+    preload_at_the_gate(life, files, ids, head, first.set)
     life.keeper.preload(Question("d", [*other, 1], other_head), second.set, pointed_at=True)
     assert first.wait(30)
     files.gate.set()
@@ -198,10 +200,7 @@ def test_a_turn_waits_for_the_reading_that_is_under_way(root):
     """A record that a preload reads at this moment is not read twice."""
     files = GatedFiles()
     life, [(ids, head)] = stored(root, 2, files=files)
-    files.gate.clear()
-    life.keeper.preload(Question("c", [*ids, 1], head), lambda: None, pointed_at=True)
-    for _ in range(2):
-        assert files.at_gate.acquire(timeout=30)
+    preload_at_the_gate(life, files, ids, head)
     results = []
     turn = threading.Thread(target=lambda: results.append(life.restore(ids, head)[0]))
     life.keeper.stop_preload()
@@ -220,11 +219,8 @@ def test_each_record_is_read_once_whoever_else_brings_it(root, again):
     """A turn, or the same hint once more, comes upon records that are being read: nothing is read twice and nothing is left out."""
     files = GatedFiles()
     life, [(ids, head)] = stored(root, 12, files=files)
-    files.gate.clear()
     first, second = threading.Event(), threading.Event()
-    life.keeper.preload(Question("c", [*ids, 1], head), first.set, pointed_at=True)
-    for _ in range(2):
-        assert files.at_gate.acquire(timeout=30)
+    preload_at_the_gate(life, files, ids, head, first.set)
     if again:
         life.keeper.preload(Question("c", [*ids, 1], head), second.set, pointed_at=True)
         assert first.wait(30)
@@ -286,10 +282,7 @@ def test_a_turn_that_needs_what_was_taken_back_has_it_read(root):
     """The stop and the turn come at once: what waited for a reader is cancelled as a preload and read for the turn, at the first try."""
     files = GatedFiles()
     life, [(ids, head)] = stored(root, 12, files=files)
-    files.gate.clear()
-    life.keeper.preload(Question("c", [*ids, 1], head), lambda: None, pointed_at=True)
-    for _ in range(2):
-        assert files.at_gate.acquire(timeout=30)
+    preload_at_the_gate(life, files, ids, head)
     wanted = plan(life, ids, head)
 
     def at_once():
@@ -365,10 +358,7 @@ def test_what_is_forgotten_while_it_is_read_ahead_does_not_come_back(root):
 
     files = Read()
     life, [(ids, head)] = stored(root, 4, files=files)
-    files.gate.clear()
-    life.keeper.preload(Question("c", [*ids, 1], head), lambda: None, pointed_at=True)
-    for _ in range(2):
-        assert files.at_gate.acquire(timeout=30)
+    preload_at_the_gate(life, files, ids, head)
     life.keeper.stop_preload()
     life.keeper.forget([TokenLog(ids=pack_ids(ids))], (), 10.0)
     files.gate.set()
