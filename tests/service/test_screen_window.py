@@ -79,7 +79,9 @@ def test_ctrl_c_in_the_editor_is_the_editors(tmp_path, window, number):
     terminal.send("\n")
     whole(terminal, 80)
     terminal.send("still here")
-    terminal.wait_for("still here")
+    terminal.wait_for("> still here")  # in the composer: a terminal that the chat has left shows what is typed as well
+    terminal.send("\x11")
+    assert terminal.wait_for_end() == 0
 
 
 def test_a_paste_sends_nothing_and_is_sent_as_it_is(home, window):
