@@ -21,6 +21,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from localkv.ahead import Ahead, wanted_now
+from localkv.collector import nothing_collected
 from localkv.config import Config, ModelSection
 from localkv.errors import BadRecord, CacheClosed, Cancelled
 from localkv.events import EventLog, Reason
@@ -137,20 +138,13 @@ class Runtime:
         plan = self._plan(answer.opened, question)
         forecast = answer.opened.keeper.forecast(plan) if answer.opened.keeper else Forecast()
         answer.turn.forecast = forecast
-        emit(
-            Started(
-                request=request.request,
-                epoch=self._epoch,
-                line_ids=tuple(pack_ids(ids) for ids in rendered.line_ids),
-                diverged_at=rendered.diverged_at,
-                prompt_tokens=plan.prompt_tokens,
-                planned=sources(plan),
-                resume_at=plan.resume_at,
-                restore_seconds=forecast.restore_seconds,
-                prefill_seconds=forecast.prefill_seconds,
-                from_scratch_seconds=forecast.from_scratch_seconds,
-            )
-        )
+        started = Started(
+            request=request.request, epoch=self._epoch, line_ids=tuple(pack_ids(ids) for ids in rendered.line_ids),
+            diverged_at=rendered.diverged_at, prompt_tokens=plan.prompt_tokens, planned=sources(plan), resume_at=plan.resume_at,
+            restore_seconds=forecast.restore_seconds, prefill_seconds=forecast.prefill_seconds,
+            from_scratch_seconds=forecast.from_scratch_seconds,
+        )  # fmt: skip
+        emit(started)
         answer.turn.saw(plan)
         tries = len(plan.pieces) + 1
         while bad := self._bring(answer, plan, answer.prompt, emit):
@@ -267,8 +261,16 @@ class Runtime:
 
     def _say(self, answer: "Answer", phase: Phase, done: int, total: int, emit: Emit) -> None:
         rate = answer.turn.prefill_rate if phase == "prefill" else 0.0
-        request = answer.request.request
-        emit(Progress(request=request, epoch=self._epoch, phase=phase, done=done, total=total, per_second=rate))
+        self._progress(answer.request.request, emit, phase, done, total, per_second=rate)
+
+    def _progress(
+        self, request: int, emit: Emit, phase: Phase, done: int, total: int, detail: str = "", per_second: float = 0.0
+    ) -> None:
+        emit(
+            Progress(
+                request=request, epoch=self._epoch, phase=phase, done=done, total=total, detail=detail, per_second=per_second
+            )
+        )
 
     def _finish(self, answer: "Answer", ending: StopReason, head: Head | None, emit: Emit) -> None:
         request, numbers = answer.request, answer.turn.numbers()
@@ -280,19 +282,12 @@ class Runtime:
         log_turn(self._events, request.conversation[:12], numbers, ending)
         ids, text = pack_ids(answer.ids), answer.stream.text
         emit(Done(request=request.request, epoch=self._epoch, ids=ids, text=text, reason=ending, head=head, numbers=numbers))
-        answer.opened.warm()
         self.tally.card = answer.opened.card()
 
     # ---- the model, and the end ----
 
     def _model(self, request: Submit, emit: Emit) -> "Opened":
-        def progress(phase: Phase, done: int, total: int, detail: str, per_second: float) -> None:
-            told, epoch = request.request, self._epoch
-            emit(
-                Progress(request=told, epoch=epoch, phase=phase, done=done, total=total, detail=detail, per_second=per_second)
-            )
-
-        self.prepare(request.model, progress)
+        self.prepare(request.model, partial(self._progress, request.request, emit))
         assert self._opened is not None
         return self._opened
 
@@ -302,12 +297,14 @@ class Runtime:
             self.flush(UNLOAD_SECONDS)
             self.close()
             progress("loading", 0, 0, "starting torch", 0.0)
-            from localkv.opened import open_model
 
             def report(what: str, done: int, total: int) -> None:
                 progress("loading", done, total, what, 0.0)
 
-            self._opened = open_model(model, self._config, self._home, self._events, report, self.tally.traffic)
+            with nothing_collected():
+                from localkv.opened import open_model
+
+                self._opened = open_model(model, self._config, self._home, self._events, report, self.tally.traffic)
             self.ahead.serve(self._opened)
             self.tally.card = self._opened.card()
         return self._opened.ready(self._epoch)
@@ -328,8 +325,8 @@ class Runtime:
         self.ahead.hint(hint)
 
     def idle(self) -> bool:
-        """Do one step of work ahead: a record or a chunk; whether there is more to do now. Saving goes on by itself."""
-        return self.ahead.step()
+        """Do one step of work ahead: a record, a chunk or an arena; whether there is more to do now. Saving goes on by itself."""
+        return self.ahead.step() or (self._opened is not None and self._opened.warm())
 
     def flush(self, deadline_seconds: float) -> Flushed:
         """Everything to SSD, within `deadline_seconds`."""

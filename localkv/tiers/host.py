@@ -1,7 +1,7 @@
 """The RAM tier: fixed places for records in anonymous memory, and how much RAM it may take.
 
 Two size classes, blocks and checkpoints, share one limit (places.py). Memory comes in arenas, one after the other, so that a pool
-of many gigabytes costs nothing before it is used; `warm` makes them ahead, in the background.
+of many gigabytes costs nothing before it is used; `warm` makes them ahead, when there is time.
 
 With a `pinner` each new arena is registered with a device, as far as `pin_bytes` allows. When the system refuses, the pool goes on
 with ordinary memory, which a device copies from at about half the speed, asks no more, and says why (`refusal`).
@@ -137,28 +137,29 @@ class HostPool(places.Places[memoryview]):
     def warm(self, n_bytes: int, kind: RecordKind = "block") -> int:
         """Make arenas ahead, their pages touched, until `n_bytes` of places of `kind` are free; returns the bytes touched.
 
-        For a background thread: copying into untouched pages takes 8 times as long [measured]. Holds no lock that a
-        `reserve` from free places needs.
+        Copying into untouched pages takes 8 times as long [measured]. Holds no lock that a `reserve` from free places needs.
         """
-        touched = self._warm_existing()
-        while len(self._free[kind]) * self.place_bytes[kind] < n_bytes:
-            with self._growing:
-                step = self._step(kind)
-                made = self._map_arena(step, touch=True) if step else None
-                if made is None:
-                    break
-                touched += step
-                self._take_in(made, kind)
+        touched = 0
+        while step := self.warm_one(n_bytes, kind):
+            touched += step
         return touched
 
-    def _warm_existing(self) -> int:
-        """Touch the arenas that `reserve` made in a hurry, where that keeps what they hold."""
-        touched = 0
+    def warm_one(self, n_bytes: int, kind: RecordKind = "block") -> int:
+        """One step of `warm`, an arena: the bytes touched; 0 if nothing is left to do."""
         for mapping in list(self._mappings):
-            if not mapping.warm:
+            if not mapping.warm:  # `reserve` made it in a hurry; touching keeps what it holds, where the system can
                 mapping.warm = mapping.touched = True
-                touched += len(mapping.memory) if _populate(mapping.memory) else 0
-        return touched
+                if _populate(mapping.memory):
+                    return len(mapping.memory)
+        if len(self._free[kind]) * self.place_bytes[kind] >= n_bytes:
+            return 0
+        with self._growing:
+            step = self._step(kind)
+            made = self._map_arena(step, touch=True) if step else None
+            if made is None:
+                return 0
+            self._take_in(made, kind)
+            return step
 
     def _grow(self, kind: RecordKind) -> bool:
         """Add free places of `kind`; False if neither the limit nor an idle arena of the other class gives any."""

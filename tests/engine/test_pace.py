@@ -1,6 +1,7 @@
 """The estimate of a real, tiny model: measured beside the live conversation, which stays as it is."""
 
 import dataclasses
+import threading
 import time
 
 import pytest
@@ -142,3 +143,18 @@ def test_on_a_card_the_scratch_slot_takes_half_of_what_the_card_has_left(tmp_pat
         assert _spare_memory(opened) == 1 << 29
         assert _spare_memory(runtime.opened) > 0
     assert asked == [torch.device("cuda")]
+
+
+def test_pages_of_the_pool_are_touched_between_turns_only(tmp_path):
+    """Beside a forward that would take a core from it: opening and a turn leave it undone, idling does it step by step."""
+    with runtime_of(make("llama", tmp_path / "model"), tmp_path / "home") as runtime:
+        pool, steps = runtime.opened.pool, 0
+        assert not pool._mappings
+        ask(runtime, "a question")
+        assert not any(mapping.warm for mapping in pool._mappings)
+        while runtime.idle():
+            steps += 1
+        assert steps > 0
+        assert all(mapping.warm for mapping in pool._mappings)
+        assert not runtime.idle()
+        assert "warm" not in {thread.name for thread in threading.enumerate()}

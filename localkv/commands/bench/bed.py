@@ -64,6 +64,8 @@ def turn(
         keep_head=True,
     )
     runtime.turn(submit, emit, threading.Event())
+    while runtime.idle():
+        pass  # as between two requests
     done = replies[-1]
     assert isinstance(done, Done)
     return done, replies

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from localkv.collector import nothing_collected
 from localkv.commands.bench import Say, bed, bed_home
 from localkv.errors import EngineDied
 from localkv.kv.record import Head
@@ -93,8 +94,9 @@ def run_child(task: Task) -> dict[str, float]:
     base = Path(task.base)
     home = Home(base / "config", base / "data", base / "cache", Path(task.models))
     begin_read_ahead(home.models_dir, bed.MODEL.name)  # as the engine process does
-    import torch  # noqa: F401
-    import transformers  # noqa: F401
+    with nothing_collected():  # the same
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
 
     imported = time.time()
     lines = [bed.random_ids(TOKENS, 1), bed.random_ids(QUESTION_TOKENS, 2)]
