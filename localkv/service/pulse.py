@@ -11,8 +11,8 @@ from collections.abc import Callable
 from localkv.service.faces import Faces
 from localkv.service.protocol import Snapshot
 
-INTERVAL_SECONDS = 0.15
-_QUIET_BEATS = 10
+INTERVAL_SECONDS = 0.4
+_QUIET_BEATS = 4
 """So many equal snapshots in a row, and nothing moves any more."""
 
 

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
 from textual.events import Key
 from textual.screen import Screen
 from textual.widget import Widget
@@ -21,6 +20,7 @@ from localkv.tui.clipboard import Tool
 from localkv.tui.completion import Completion
 from localkv.tui.composer import Composer
 from localkv.tui.glyphs import Glyphs
+from localkv.tui.ground import Columns, Ground, Stack
 from localkv.tui.heart import Heart, LiveRows
 from localkv.tui.history import History
 from localkv.tui.instruments import Instruments
@@ -34,7 +34,7 @@ from localkv.tui.theme import Palette
 from localkv.tui.transcript import Transcript
 
 
-class Panes(Screen[None]):
+class Panes(Screen[None], Ground):
     """List, conversation, composer, cache panel."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("anywhere")
@@ -83,23 +83,23 @@ class Panes(Screen[None]):
         self.add_class(
             *classes_at(*self.app.size)
         )  # Textual does so after the first layout: it would be that of a wide screen
-        with Horizontal(id="body"):
-            with Vertical(id="side"):
+        with Columns(id="body"):
+            with Stack(id="side"):
                 yield self.instruments.head
                 yield self.filter
                 yield self.sessions
-            with Vertical(id="main"):
+            with Stack(id="main"):
                 yield self.instruments.header
                 yield self.transcript
                 yield self.instruments.tiers
                 yield self.instruments.phase
                 yield self.queue
                 yield self.completion
-                with Horizontal(id="writing"):
+                with Columns(id="writing"):
                     yield Static(">", id="prompt", markup=False)
                     yield self.composer
                     yield self.count
-            with Vertical(id="right"):
+            with Stack(id="right"):
                 yield self.instruments.panel
         yield self.keyline
 

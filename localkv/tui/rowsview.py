@@ -64,4 +64,4 @@ class RowsView(ScrollView, inherit_bindings=False):
         """The row at `y` of the widget."""
         at = round(self.scroll_y) + y
         shown = self._rows[at] if at < len(self._rows) else BLANK
-        return shown.strip.crop_extend(0, self.size.width, None).apply_style(self.rich_style)
+        return shown.strip.crop_extend(0, self.size.width, None).apply_style(self.visual_style.rich_style)

@@ -32,7 +32,7 @@ from localkv.tui.theme import Palette
 from localkv.tui.welcome import Welcome
 from localkv.tui.writing import Writing
 
-TICKS_PER_SECOND = 12
+TICKS_PER_SECOND = 10
 UNDO_SECONDS = 10.0
 
 

@@ -34,7 +34,7 @@ from localkv.tui.transcript import Transcript
 from localkv.tui.waiting import Waiting
 from localkv.tui.welcome import Welcome
 
-SETTLE_TICKS = 12
+SETTLE_TICKS = 10
 """Ticks after the last change: saving goes on for a moment after an answer, and the panel shows it."""
 
 RETRY_SECONDS = 5.0

@@ -68,7 +68,7 @@ def test_ten_snapshots_a_second_are_one_moment():
 
 
 def test_what_was_seen_before_is_not_noted_again():
-    """A face that draws twelve times a second without news notes nothing."""
+    """A face that draws ten times a second without news notes nothing."""
     history, same = History(), snapshot()
     for at in range(10):
         history.note(same, float(at))

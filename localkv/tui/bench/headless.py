@@ -67,13 +67,13 @@ async def screen_of(
         yield app.chat_screen
 
 
-async def until(true: Callable[[], object], what: str) -> None:
-    """Let the screen work until something is true. Raises EngineUnavailable if it takes too long."""
+async def until(true: Callable[[], object], what: str, every: float = _POLL_SECONDS) -> None:
+    """Let the screen work until something is true, asked `every` so many seconds. Raises EngineUnavailable if it takes too long."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not true():
         if time.monotonic() > deadline:
             raise EngineUnavailable(f"the bench waited {PATIENCE_SECONDS:.0f} s for {what}, which never came")
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(every)
 
 
 async def frame(screen: ChatScreen, do: Callable[[], None]) -> float:

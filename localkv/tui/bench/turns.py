@@ -37,6 +37,8 @@ LONG_TEXT = "The keeper wrote down the wind, the tide and the ships that passed 
 """About 2,000 tokens."""
 LEAVE_SECONDS = 60.0
 TICK_SECONDS = 0.002
+SELDOM_SECONDS = 0.2
+"""How often an answer is looked for: asking a hundred times a second woke this process more often than the screen did."""
 
 SETTINGS = Config(engine=EngineSection(preload="never"))
 """A conversation that is opened would come into the slot at once, and nothing be left to restore when it is asked something."""
@@ -100,7 +102,7 @@ async def _answered(screen: ChatScreen, store: ConversationStore, name: str, que
     key = store.by_name(name).id
     screen.open(key)
     screen.stage.ask(question)
-    await until(lambda: not screen.stage.runs.busy(key), "the answer")
+    await until(lambda: not screen.stage.runs.busy(key), "the answer", SELDOM_SECONDS)
     numbers = store.path(key)[-1].numbers
     if not numbers:
         raise EngineError(f'the question in "{name}" got no answer: {store.path(key)[-1]}')
