@@ -50,12 +50,16 @@ def plot(values: Sequence[float | None], rows: int, top: float, glyphs: Glyphs, 
     return ["".join(_HALVES[bits] if glyphs.ascii else _braille(bits) for bits in line) for line in drawn]
 
 
+_LEAST_POWER = -300
+"""Of ten: below it numbers lose their digits, and powers of ten become nought."""
+
+
 def nice_top(values: Sequence[float | None]) -> float:
     """A round number that no value is above: 1, 2 or 5 times a power of ten; 1 where there is nothing above nought."""
     most = max((value for value in values if value is not None), default=0.0)
     if most <= 0 or not math.isfinite(most):
         return 1.0
-    power = 10.0 ** math.floor(math.log10(most))
+    power = 10.0 ** max(_LEAST_POWER, math.floor(math.log10(most)))
     return next((step * power for step in _STEPS if step * power >= most), 10.0 * power)
 
 

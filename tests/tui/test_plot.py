@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -76,6 +76,7 @@ def test_values_that_are_no_numbers_leave_gaps(values, rows, glyphs, filled):
 
 
 @given(series)
+@example([5e-324])
 def test_the_upper_edge_is_round_and_above_all(values):
     """Nothing is cut off, and less than a fifth of a plot's height is used only by what is nought."""
     top, seen = nice_top(values), [value for value in values if value is not None]
