@@ -186,9 +186,8 @@ def _load_weights(
 def _weight_options(path: ModelPath, section: ModelSection, device: torch.device) -> dict[str, Any]:
     options: dict[str, Any] = {"dtype": _DTYPES.get(section.dtype, "auto")}
     if path.kind != "gguf":
-        options["use_safetensors"] = (
-            True  # a pickle can run any program, also one that appeared after the files were looked at
-        )
+        # A pickle can run any program, also one that appeared after the files were looked at.
+        options["use_safetensors"] = True
     if path.kind == "gguf":
         if section.quant != "none":
             raise ModelError(

@@ -15,6 +15,8 @@ _DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Of a braille cell: its two columns, each from the lowest dot to the highest."""
 _HALVES = (" ", ".", "'", ":")
 _STEPS = (1.0, 2.0, 5.0, 10.0)
+_LEAST_POWER = -300
+"""Of ten: below it numbers lose their digits, and powers of ten become nought."""
 
 
 def sparkline(values: Sequence[float], glyphs: Glyphs) -> str:
@@ -48,10 +50,6 @@ def plot(values: Sequence[float | None], rows: int, top: float, glyphs: Glyphs, 
                 drawn[rows - 1 - row][column // wide] |= (1 << at) if glyphs.ascii else _DOTS[column % wide][at]
         before = height
     return ["".join(_HALVES[bits] if glyphs.ascii else _braille(bits) for bits in line) for line in drawn]
-
-
-_LEAST_POWER = -300
-"""Of ten: below it numbers lose their digits, and powers of ten become nought."""
 
 
 def nice_top(values: Sequence[float | None]) -> float:
