@@ -14,11 +14,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from localkv.errors import ConfigError
-from localkv.units import parse_bytes
+from localkv.units import format_bytes, parse_bytes
 
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 MOST = 2**53
 """No whole number is larger: every reader of JSON takes it as it is, and frames and the database hold it."""
+
+LARGEST_BYTES = 1 << 20
+"""Of a file of settings: what goes on for longer is something else, and may have no end."""
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
@@ -140,11 +143,15 @@ class Config(Section, frozen=True):
 def load_config(file: Path) -> Config:
     """The settings in `file`; the defaults if there is no such file. Raises ConfigError."""
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open("rb") as stream:
+            data = stream.read(LARGEST_BYTES + 1)
+        text = data.decode("utf-8")
     except FileNotFoundError:
         return Config()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}); mend or move the file") from error
+    if len(data) > LARGEST_BYTES:
+        raise ConfigError(f"{file}: more than {format_bytes(LARGEST_BYTES)}, so it is no file of settings; name another")
     try:
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, numbers without end, brackets without end

@@ -1,11 +1,12 @@
 """Settings: defaults, sample files, and errors that name file, key, value and the nearest name."""
 
 import tomllib
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from localkv.config import Config, convert_config, load_config
+from localkv.config import LARGEST_BYTES, Config, convert_config, load_config
 from localkv.errors import ConfigError
 from localkv.paths import resource_dir
 
@@ -35,6 +36,14 @@ def test_no_file_means_defaults(tmp_path):
     """Nobody has to write a file."""
     assert load_config(tmp_path / "none.toml") == Config()
     assert load_config(write(tmp_path, "")) == Config()
+
+
+def test_what_has_no_end_is_no_file_of_settings(tmp_path):
+    """`--config` with the wrong path ends with a sentence, instead of reading until memory is full."""
+    assert "1.0 MiB" in refused(tmp_path, "#" * (LARGEST_BYTES + 1))
+    if Path("/dev/zero").exists():
+        with pytest.raises(ConfigError, match="/dev/zero"):
+            load_config(Path("/dev/zero"))
 
 
 def test_values_arrive(tmp_path):

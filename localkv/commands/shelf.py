@@ -61,7 +61,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except LocalKVError as error:
-        typer.echo(visible(str(error)), err=True)
+        typer.echo(f"localkv: {visible(str(error))}", err=True)
         raise typer.Exit(WRONG_NAME if isinstance(error, _WRONG) else REFUSED) from error
 
 
