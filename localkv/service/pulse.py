@@ -1,4 +1,4 @@
-"""Snapshots for the panels of all faces, several times a second while something moves.
+"""Snapshots for the panels of all faces, about twice a second while something moves.
 
 Torch-free. One thread of its own; the work thread says when a request begins and ends. After that the pulse goes on by itself
 until the snapshots stop changing, because records are saved after an answer. Invariants: a snapshot that equals the last one

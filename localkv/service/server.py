@@ -15,8 +15,8 @@ import msgspec
 
 from localkv.errors import ProtocolError
 from localkv.service.faces import Face, Faces
+from localkv.service.jobs import Job, Jobs
 from localkv.service.launch import EXIT_FATAL, EXIT_STUCK
-from localkv.service.mailbox import Job, Mailbox
 from localkv.service.outbox import MAX_OUTBOX_BYTES
 from localkv.service.protocol import (
     PROTOCOL_VERSION,
@@ -71,8 +71,8 @@ class EngineServer:
         self._pid = pid
         self._outbox_bytes = outbox_bytes
         self._faces = Faces()
-        self._mailbox = Mailbox()
-        self._work = Work(self._mailbox, self._faces, make_runtime, epoch, linger_seconds, unload_seconds, housekeeping)
+        self._jobs = Jobs()
+        self._work = Work(self._jobs, self._faces, make_runtime, epoch, linger_seconds, unload_seconds, housekeeping)
         self._exit_code = EXIT_FATAL
         self._ending = threading.Event()
         self._worked = threading.Event()
@@ -165,31 +165,31 @@ class EngineServer:
             case Hello():
                 raise ProtocolError("a face said Hello twice")
             case _:
-                ahead = self._mailbox.ahead()
+                ahead = self._jobs.ahead()
                 if ahead and isinstance(request, Submit):
                     face.send(Progress(request=request.request, epoch=self._epoch, phase="queued", done=0, total=ahead))
                 if self._foresee is not None and isinstance(request, Prepare | Submit) and not self._work.has_runtime:
                     self._foresee(request.model.name)
-                self._mailbox.post(Job(face, request))
+                self._jobs.post(Job(face, request))
 
     def _cancel(self, face: Face, request: Cancel) -> None:
-        job = self._mailbox.cancel(face, request.target)
+        job = self._jobs.cancel(face, request.target)
         if job is not None:
             message = "stopped before it began"
             face.send(Failed(request=job.request.request, epoch=self._epoch, error="Cancelled", message=message))
 
     def _let_leave(self, face: Face, request: Leave) -> None:
-        self._mailbox.drop(face)
+        self._jobs.drop(face)
         if self._faces.leave(face):
-            self._mailbox.post(Job(face, request))
+            self._jobs.post(Job(face, request))
         else:
             face.send(Flushed(request=request.request, epoch=self._epoch, records=0, n_bytes=0, seconds=0.0))
 
     def _part(self, face: Face) -> None:
         """The connection is over: whatever this face still wanted is not wanted any more."""
-        self._mailbox.drop(face)
+        self._jobs.drop(face)
         if self._faces.leave(face):
-            self._mailbox.post(Job(face, Leave(request=0)))
+            self._jobs.post(Job(face, Leave(request=0)))
         face.end()
         face.channel.close()
         self._faces.forget(face)

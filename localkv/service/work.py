@@ -19,8 +19,8 @@ from localkv.config import ModelSection
 from localkv.errors import LocalKVError
 from localkv.kv.record import Head
 from localkv.service.faces import Face, Faces
+from localkv.service.jobs import Job, Jobs
 from localkv.service.launch import EXIT_FATAL, EXIT_OK
-from localkv.service.mailbox import Job, Mailbox
 from localkv.service.protocol import (
     AnyReply,
     AnyRequest,
@@ -122,7 +122,7 @@ class Work:
 
     def __init__(
         self,
-        mailbox: Mailbox,
+        jobs: Jobs,
         faces: Faces,
         make_runtime: Callable[[], EngineRuntime],
         epoch: str,
@@ -130,7 +130,7 @@ class Work:
         unload_seconds: float = 0.0,
         housekeeping: Callable[[], None] | None = None,
     ) -> None:
-        self._mailbox = mailbox
+        self._jobs = jobs
         self._faces = faces
         self._make_runtime = make_runtime
         self._epoch = epoch
@@ -151,7 +151,7 @@ class Work:
         self._attempt("starting", self._runtime_now)
         while not self._broken and (job := self._next_job()) is not None:
             self._do(job)
-            self._mailbox.finish()
+            self._jobs.finish()
             if self._broken:
                 break
             self._attempt("looking", self.pulse.beat)
@@ -162,8 +162,8 @@ class Work:
     def stop(self) -> None:
         """Make `run` return soon, after a bounded flush, whoever is here. Any thread."""
         self._stopping = True
-        self._mailbox.drop(None)
-        self._mailbox.post(Job(None, Leave(request=0)))
+        self._jobs.drop(None)
+        self._jobs.post(Job(None, Leave(request=0)))
 
     @property
     def has_runtime(self) -> bool:
@@ -195,14 +195,14 @@ class Work:
     def _next_job(self) -> Job | None:
         """The oldest job; background work while there is none. None: it is time to end."""
         while True:
-            job = self._mailbox.take(0)
+            job = self._jobs.take(0)
             if job is not None:
                 return job
             if not self._time_is_up() and self._background_slice():
                 continue
             if self._broken:
                 return None
-            job = self._mailbox.take(self._seconds_to_wait())
+            job = self._jobs.take(self._seconds_to_wait())
             if job is not None:
                 return job
             if self._unload_at is not None and time.monotonic() >= self._unload_at:
@@ -272,7 +272,7 @@ class Work:
     def _serve(self, job: Job, face: Face, request: Prepare | Submit | Examine | Estimate) -> None:
         runtime = self._runtime_now()
         ready = runtime.prepare(request.model, functools.partial(self._show_loading, job))
-        if not self._mailbox.begin(job):
+        if not self._jobs.begin(job):
             return
         match request:
             case Prepare():
@@ -305,7 +305,7 @@ class Work:
 
     def _show_loading(self, job: Job, phase: Phase, done: int, total: int, detail: str, per_second: float) -> None:
         """Progress for the request that loads, and for the questions that wait for the same model."""
-        for each in (job, *self._mailbox.waiting()):
+        for each in (job, *self._jobs.waiting()):
             if each.face is not None and (each is job or isinstance(each.request, Submit)):
                 each.face.send(
                     Progress(
@@ -347,7 +347,7 @@ class Work:
     def _runtime_now(self) -> EngineRuntime:
         if self._runtime is None:
             self._runtime = self._make_runtime()
-            self._runtime.listen(self._mailbox.nudge)
+            self._runtime.listen(self._jobs.nudge)
         return self._runtime
 
     def _attempt(self, what: str, step: Callable[[], object]) -> Trouble | None:

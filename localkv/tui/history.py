@@ -141,7 +141,7 @@ def levels(points: Sequence[tuple[float, float]], start: float, end: float, bins
 
 
 def _flows(moments: Sequence[Moment], end: float) -> Flows:
-    """All counters in one pass: asked for with every snapshot that is new, ten times a second while an answer streams."""
+    """All counters in one pass: asked for with every snapshot that is new, twice a second while an answer streams."""
     start = end - FLOW_BINS * FLOW_SECONDS
     first = next((index for index, moment in enumerate(moments) if moment.at > start), len(moments))
     bins = [[0] * FLOW_BINS for _ in range(6)]

@@ -23,7 +23,7 @@ class Job:
     """Its answer is being made: from now on the work thread replies to a cancel, before that the canceller does."""
 
 
-class Mailbox:
+class Jobs:
     """The queue between the faces and the work thread."""
 
     def __init__(self) -> None:
