@@ -287,6 +287,7 @@ class EngineClient:
         with self._lock:
             self._link = link
             self._watch, self._hung = self._make_watch(), ""
+            self.resumes = {}  # another engine has nothing in its slot that the one before had
         link.start()
         return True
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -135,6 +136,23 @@ def test_a_request_over_the_cap_is_refused_here(start, client, monkeypatch):
     with pytest.raises(ProtocolError, match="Submit"):
         ask(face, "x" * 2000)
     assert ask(face, "say a").text == "a"
+
+
+def test_how_far_away_conversations_are_is_forgotten_with_the_engine(start, client):
+    """The one that comes next has nothing in its slot: nobody is told that it had, though nobody asked it yet."""
+    engine = start()
+    face = client()
+    face.connect()
+    deadline = time.monotonic() + 10
+    while not face.resumes:  # a newer snapshot may take its place in the outbox
+        assert time.monotonic() < deadline
+        engine.server._faces.send_all(snapshot(resume_seconds={"head": 0.0}, resume_tiers={"head": "slot"}))
+        time.sleep(0.01)
+    assert face.leave(10) is not None
+    engine.wait_end()
+    start()
+    face.connect()
+    assert not face.resumes
 
 
 def test_leaving_confirms_the_flush_and_a_client_can_come_back(start, client):
