@@ -186,24 +186,33 @@ class Fetch:
 
     def _arrived(self, piece: Piece, outcome: Outcome[None]) -> None:
         reading = self._readings.pop(piece.name)
-        reading.entry.is_read = False
-        if isinstance(outcome.error, Cancelled) and reading.waiters and self._index.is_known(reading.entry):
+        entry, error = reading.entry, outcome.error
+        entry.is_read = False
+        known = self._index.is_known(entry)
+        if known and entry.place is not None:
+            self._find_made(reading, error)
+        elif known and isinstance(error, Cancelled) and reading.waiters:
             # It was taken back as a preload, and meanwhile somebody needs it.
             self._readings[piece.name] = reading
-            self._read(reading.entry, piece, reading.place)
+            self._read(entry, piece, reading.place)
             return
-        self._deliver(reading, piece, outcome)
+        elif known and error is None:
+            self._deliver(reading, piece, outcome)
+        else:
+            self._refuse(reading, error or BadRecord(piece.name, Reason.EVICTED, "it left while it was read"))
         if reading.landed is not None:
             reading.landed()
 
+    def _find_made(self, reading: _Reading, error: LocalKVError | None) -> None:
+        """A turn that did not wait made the same record meanwhile: RAM has its bytes, whatever became of the file."""
+        for errand, wanted, arrival in reading.waiters:
+            self._hand_over(errand, reading.entry, wanted, arrival)
+        if error is not None and not isinstance(error, Cancelled):
+            self._strike(_bad(reading.entry, error))
+        self._room.give_back(reading.place)
+
     def _deliver(self, reading: _Reading, piece: Piece, outcome: Outcome[None]) -> None:
-        entry, error = reading.entry, outcome.error
-        if error is None and not self._index.is_known(entry):
-            error = BadRecord(piece.name, Reason.EVICTED, "it left while it was read")
-        if error is not None:
-            self._room.give_back(reading.place)
-            self._refuse(reading, error)
-            return
+        entry = reading.entry
         self._index.settle(entry, reading.place, piece.ids)
         self._passed.add(piece.n_bytes, outcome.seconds)
         reason = "restore" if reading.landed is None else "preload"
@@ -216,9 +225,13 @@ class Fetch:
 
     def _refuse(self, reading: _Reading, error: LocalKVError) -> None:
         """Whatever went wrong, it is this record that can't be used; the turn goes on without it."""
-        name = reading.entry.row.name
-        bad = error if isinstance(error, BadRecord) else BadRecord(name, Reason.READ_ERROR, str(error))
+        self._room.give_back(reading.place)
+        bad = _bad(reading.entry, error)
         if self._index.is_known(reading.entry) and not isinstance(error, Cancelled):
             self._strike(bad)
         for _, _, arrival in reading.waiters:
             arrival.set_exception(bad)
+
+
+def _bad(entry: Entry, error: LocalKVError) -> BadRecord:
+    return error if isinstance(error, BadRecord) else BadRecord(entry.row.name, Reason.READ_ERROR, str(error))

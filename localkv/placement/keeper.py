@@ -327,10 +327,10 @@ class Keeper:
                     self._index.mark(entry, Saving.SPARE)
             return pinned
         for entry in entries:
-            self._index.remove(entry.row.name, Reason.EVICTED)
             if entry.place is not None:
-                self._pool.release(entry.place)
+                self._pool.release(self._index.unsettle(entry))
                 Move(entry.row.name, "ram", "", entry.row.n_bytes, 0.0, FORGOTTEN).log(self._events)
+            self._index.remove(entry.row.name, Reason.EVICTED)
         self.room.settle()
         return 0
 

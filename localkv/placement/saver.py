@@ -139,9 +139,15 @@ class Saver:
             self._events.emit("sweep.failed", message=str(outcome.error))
 
     def strike(self, error: BadRecord) -> None:
-        """A record's file is bad: it is out of the index now, and its row and file leave the store."""
+        """A record's file is bad: row and file leave the store. The record goes with them, unless RAM has it: then it is saved anew."""
         name, reason = error.name, error.reason
-        entry = self._index.remove(name, reason)
+        entry = self._index.entries[name]
+        if entry.saving is not Saving.SAVED:
+            return  # it has been sent off from SSD meanwhile
+        if entry.place is None:
+            self._index.remove(name, reason)
+        else:
+            self._index.mark(entry, Saving.UNSAVED)
         Move(name, "ssd", "", entry.row.n_bytes, 0.0, reason).log(self._events)
         self._events.emit("strike", record=name[:12], reason=reason, detail=error.detail)
         if self._store is not None:

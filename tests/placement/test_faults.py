@@ -121,7 +121,7 @@ def live(root, files, limits=PLENTY):
     if not saved:
         assert len(life.keeper.counts().trouble) > 20, "why nothing is saved must be a sentence"
     bugs = [event for event in life.events.recent if event.kind == "control.bug"]
-    assert bugs == []
+    assert not bugs, bugs
     life.end(5)
     return heads, saved
 

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -37,6 +38,17 @@ class RecordsOnly(Store):
         return self._catalogue.record_bytes()
 
 
+class SlowFiles(Files):
+    """While `slow`, a record is read only after much else has happened."""
+
+    slow = False
+
+    def read_parts(self, path, parts):
+        if self.slow and path.suffix == ".safetensors":
+            time.sleep(0.01)
+        return super().read_parts(path, parts)
+
+
 class Keeping(RuleBasedStateMachine):
     """One store, one engine after the other; conversations share prefixes, the pool is small, and files go bad."""
 
@@ -57,7 +69,8 @@ class Keeping(RuleBasedStateMachine):
 
     def open(self):
         self.events = EventLog(None, keep=10_000)
-        store = RecordsOnly.open(self.root, IDENTITY, LAYOUT, Files(), self.events)
+        self.files = SlowFiles()
+        store = RecordsOnly.open(self.root, IDENTITY, LAYOUT, self.files, self.events)
         pool = HostPool(LAYOUT.block_bytes, LAYOUT.max_checkpoint_bytes, 12 * LAYOUT.block_bytes)
         self.keeper = Keeper(GROUND, pool, store, Transfers(2), SsdLimits(BUDGET, 0), self.events)
 
@@ -152,6 +165,16 @@ class Keeping(RuleBasedStateMachine):
             assert bad.name in self.damaged
         self.held.close()
         self.held_plan = None
+
+    @rule(talk=talks, slow=st.booleans(), again=st.booleans())
+    def read_ahead(self, talk, slow, again):
+        """A conversation is brought before it is asked for; `again`: its tokens are computed while that goes on."""
+        ids, version = talk
+        self.files.slow = slow
+        self.keeper.preload(Question("me", [*ids, 7], self.heads[talk]), lambda: None, pointed_at=True)
+        if again:
+            self.keeper.stop_preload()
+            self.talk(ids, version)
 
     # ---- what happens to it ----
 

@@ -237,6 +237,49 @@ def test_each_record_is_read_once_whoever_else_brings_it(root, again):
     assert life.end()
 
 
+class Failing(GatedFiles):
+    """What comes through the gate fails if `error` is set."""
+
+    error = None
+
+    def read_parts(self, path, parts):
+        n = super().read_parts(path, parts)
+        if path.suffix == ".safetensors" and self.error is not None:
+            raise self.error
+        return n
+
+
+@pytest.mark.parametrize("error", [None, OSError(5, "no such luck"), FileNotFoundError()], ids=["read", "failed", "gone"])
+@pytest.mark.parametrize("waits", [False, True], ids=["nobody", "a turn"])
+def test_what_a_turn_makes_while_it_is_read_is_there_once(root, waits, error):
+    """A turn computes tokens whose records are on their way from SSD: RAM has each once, whoever waits has it, and a bad file is made good."""
+    files = Failing()
+    life, [(ids, head)] = stored(root, 2, files=files)
+    preload_at_the_gate(life, files, ids, head)
+    wanted = plan(life, ids, head).to_bring
+    errand = life.keeper._box.ask(lambda: life.keeper._fetch.begin(wanted if waits else ()))
+    life.keeper.stop_preload()
+    assert life.admit(ids) == head
+    files.error = error
+    files.gate.set()
+    for piece, arrival in errand.arrivals:
+        assert bytes(arrival.result(30)) == payload_of(piece.kind, ids[: piece.end], piece.end)
+    while life.keeper._box.ask(lambda: life.keeper._fetch.is_reading):
+        pass
+    life.keeper._box.ask(lambda: life.keeper._fetch.end(errand))
+    files.error = None
+    life.keeper.check()
+    counts = life.keeper.counts()
+    assert (counts.ram.records, counts.ram.used_bytes) == (
+        3,
+        sum(life.keeper._pool.place_bytes[piece.kind] for piece in wanted),
+    )
+    assert bool(moves(life, **{"from": "ssd", "to": ""})) == (error is not None)
+    assert not [event for event in life.events.recent if event.kind == "control.bug"]
+    assert life.end(30)
+    assert Life(root).restore(ids, head)[0] == len(ids)
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["preload", "likely", "restore", "shed", "stop", "talk"]), st.integers(0, 3)), max_size=14
 )
