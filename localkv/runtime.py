@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from localkv.ahead import Ahead, wanted_now
 from localkv.collector import nothing_collected
 from localkv.config import Config, ModelSection
-from localkv.errors import BadRecord, CacheClosed, Cancelled
+from localkv.errors import BadRecord, CacheClosed, Cancelled, LocalKVError
 from localkv.events import EventLog, Reason
 from localkv.kv.record import Head, pack_ids
 from localkv.messages import (
@@ -105,21 +105,25 @@ class Runtime:
         answer = Answer(opened, request, rendered.prompt, turn)
         self.ahead.make_way(request.conversation, answer.prompt, is_new=request.head is None)
         self.tally.busy_conversation = request.conversation
-        failed = True
+        ended = "in a way nobody foresaw"
         try:
             with opened.keeper.quiet(private=request.private) if opened.keeper else nullcontext():
                 self._make_room(answer)
                 plan = self._restore(answer, rendered, emit)
                 ending = self._compute(answer, plan, emit, cancelled)
                 head = self._keep_end(answer)
-            failed = False
+            ended = "well"
+        except LocalKVError:
+            ended = "early"
+            raise
         finally:
             self.tally.busy_conversation = ""
             self.ahead.came_late(request.conversation)
             if opened.admission is not None:
                 opened.admission.abandon()  # after a turn that did not fail, nothing is under way any more
-            if failed and request.private:
-                self.ahead.clear()  # what has no name yet would get one, and a file, in the next turn
+            if ended == "in a way nobody foresaw" or (ended == "early" and request.private):
+                # Layers may stand at different tokens; and what is private and has no name yet would get one, and a file.
+                self.ahead.clear()
         self._finish(answer, ending, head, emit)
 
     def _make_room(self, answer: "Answer") -> None:

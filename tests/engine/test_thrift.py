@@ -108,6 +108,33 @@ def test_one_failure_anywhere_changes_no_answer(engine):
     assert k > 10
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["half way", "after the layers"])
+def test_what_nobody_foresaw_in_a_forward_leaves_nothing_to_go_on_from(engine, last):
+    """A forward may fail with any error: layers then stand at different tokens, or all beyond what was said; the next turn knows neither."""
+    runtime, (first, second) = engine
+    model = runtime.opened.loaded.model
+    for k in (1, 2, 3, 5, 8):
+        fresh(runtime)
+        error = RuntimeError("could not create a primitive")
+        with short(runtime, lambda lack, k=k: lack.n_forwards == k and not last, error=error) as lack:
+            hook = model.register_forward_hook(
+                lambda *_, k=k, lack=lack: fail(lack, error) if last and lack.n_forwards == k else None
+            )
+            with pytest.raises(RuntimeError, match="primitive"):
+                talk(runtime, f"talk {k}")
+            hook.remove()
+        one, two = talk(runtime, f"talk {k}")
+        assert lack.n_failed
+        assert (one.ids, two.ids) == (first.ids, second.ids), f"forward {k}"
+        assert (one.head.name, two.head.name) == (first.head.name, second.head.name), "the same bytes"
+        runtime.opened.keeper.check()
+
+
+def fail(lack, error):
+    lack.n_failed += 1
+    raise error
+
+
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
 def test_a_failure_while_copies_are_under_way_changes_no_answer(kind, fast_dir):
     """With a pool on the device and copies that land late: records that were leaving when the forward failed are whole."""
