@@ -266,14 +266,13 @@ class Ahead:
     def _copy(self, plan: Plan, question: Question) -> Steps:
         """Records from RAM into the slot, one for each step."""
         live, tenant, began = self._live, self._tenant, time.monotonic()
-        with self._keeper.hold(plan, asked=False):
+        with self._keeper.hold(plan, asked=False), self._whole_or_nothing():
             self._leave_slot()
             live.leave(plan.slot_tokens)
-            with self._whole_or_nothing():
-                for piece, payload in self._keeper.bring(plan, reason="preload"):
-                    live.load(piece.kind, piece.start, piece.end, payload).wait()
-                    yield True
-                live.adopt(question.ids[: plan.resume_at], plan.names)
+            for piece, payload in self._keeper.bring(plan, reason="preload"):
+                live.load(piece.kind, piece.start, piece.end, payload).wait()
+                yield True
+            live.adopt(question.ids[: plan.resume_at], plan.names)
         tenant.move_in(question.conversation, plan, self._keeper.ground)
         self._keeper.opened(plan)
         if question.head is not None and plan.resume_at == question.head.tokens:
@@ -289,9 +288,12 @@ class Ahead:
         )
 
     def _leave_slot(self) -> None:
-        """Another state is about to come into the slot."""
+        """Another state is about to come into the slot. What is typed and not sent goes before anything gets a name and a record."""
         assert self._opened is not None
         assert self._opened.admission is not None, "work ahead is for a model that is cached"
+        if self._tenant.is_typing:
+            self._live.leave(self._tenant.typed_from)
+            self._tenant.end_typing()
         self._opened.admission.park()
         self._tenant.head = ""
 

@@ -29,8 +29,9 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 class Secret:
     """A private conversation as a face keeps it."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, name: str = "secret") -> None:
         self.runtime = runtime
+        self.name = name
         self.lines: tuple[Line, ...] = ()
         self.head: Head | None = None
 
@@ -39,7 +40,7 @@ class Secret:
         assert self.runtime.opened is not None
         asked, replies = (*self.lines, Line(role="user", text=text)), []
         submit = Submit(
-            request=1, conversation="secret", model=self.runtime.opened.loaded.section, lines=asked, private=True,
+            request=1, conversation=self.name, model=self.runtime.opened.loaded.section, lines=asked, private=True,
             sampling=tiny_sampling(8), head=self.head,
         )  # fmt: skip
 
@@ -56,12 +57,14 @@ class Secret:
     def type(self, text: str) -> None:
         """So much is typed, and the engine reads it."""
         section = self.runtime.opened.loaded.section
-        self.runtime.hint(Typing(request=0, conversation="secret", model=section, lines=self.lines, text=text, head=self.head))
+        self.runtime.hint(
+            Typing(request=0, conversation=self.name, model=section, lines=self.lines, text=text, head=self.head)
+        )
         work(self.runtime)
 
     def warm(self, why: str) -> None:
         """It is pointed at, or opened."""
-        want = Want(conversation="secret", ids=b"".join(line.ids for line in self.lines), head=self.head)
+        want = Want(conversation=self.name, ids=b"".join(line.ids for line in self.lines), head=self.head)
         self.runtime.hint(Warm(request=0, model=self.runtime.opened.loaded.section, wants=(want,), why=why))
         work(self.runtime)
 
@@ -97,6 +100,19 @@ def test_what_is_done_ahead_stays_in_memory(folder, tmp_path):
             away(runtime)
             assert_silent(runtime)
         assert secret.ask("what was it?").numbers.restored.total > 100, "RAM has kept it"
+
+
+def test_what_is_typed_in_a_second_private_conversation_stays_in_memory(folder, tmp_path):
+    """It begins like the first one, whose state comes into the slot when enough is typed: what was typed until then gets no record."""
+    with runtime_of(folder, tmp_path) as runtime:
+        Secret(runtime).ask(SECRET * 15)
+        away(runtime)
+        second = Secret(runtime, "secret 2")
+        for n in (2, 4, 15):
+            second.type(SECRET * n)
+        away(runtime)
+        assert_silent(runtime)
+        runtime.opened.keeper.check()
 
 
 def test_growing_for_a_private_question_writes_nothing(folder, tmp_path):
