@@ -141,6 +141,8 @@ class Work:
         self._housekeeping = housekeeping
         self._runtime: EngineRuntime | None = None
         self._stopping = False
+        self._parted = False
+        """Told to end, and what was to be saved is saved: whatever is asked now comes too late."""
         self._broken = False
         """Nothing can succeed in this process any more."""
         self._end_at: float | None = time.monotonic() + FIRST_FACE_SECONDS
@@ -194,7 +196,7 @@ class Work:
 
     def _next_job(self) -> Job | None:
         """The oldest job; background work while there is none. None: it is time to end."""
-        while True:
+        while not self._parted:
             job = self._jobs.take(0)
             if job is not None:
                 return job
@@ -215,6 +217,7 @@ class Work:
             if self._faces.close_if_empty():
                 return None
             self._end_at = None
+        return None
 
     def _seconds_to_wait(self) -> float | None:
         times = [when for when in (self._end_at, self._unload_at) if when is not None]
@@ -333,6 +336,7 @@ class Work:
             job.face.send(msgspec.structs.replace(flushed, request=job.request.request, epoch=self._epoch))
         if self._stopping:
             self._faces.close()
+            self._parted = True
 
     def _flush(self, nothing: Flushed) -> Flushed:
         if self._runtime is None:

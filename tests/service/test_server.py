@@ -563,6 +563,30 @@ def test_told_to_end_it_stops_the_answer_flushes_and_ends(start, peer):
     assert engine.runtime.calls[-2:] == ["flush", "close"]
 
 
+@pytest.mark.parametrize("late", ["background work", "a question"])
+def test_told_to_end_it_takes_nothing_new_on(start, peer, late, tmp_path):
+    """What comes up after the flush has begun is not begun: the end stays bounded, whoever is here and whatever is left to do."""
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a"))
+    face.until(1, Done)
+    blocker = tmp_path / "slow disk"
+    engine.runtime.diary = tmp_path / "diary"
+    blocker.touch()
+    if late == "background work":
+        engine.runtime.slices = 10**9
+    engine.server.stop()
+    while "flush" not in engine.runtime.calls:
+        pass
+    if late == "a question":
+        face.say(submit(2, "say b"))
+        while not engine.server._jobs.ahead() > 1:
+            pass
+    blocker.unlink()
+    assert engine.wait_end() == EXIT_OK
+    assert engine.runtime.calls[-2:] == ["flush", "close"]
+
+
 def test_a_work_thread_that_does_not_react_is_left_behind(start, peer, monkeypatch):
     """Told to end, the process ends in bounded time even if the device hangs."""
     monkeypatch.setattr(server, "STUCK_SECONDS", 0.05)
