@@ -4,7 +4,7 @@ Torch-free itself (the stream brings a tokenizer). Thread: the engine's.
 """
 
 from localkv.chat.stream import TextStream
-from localkv.errors import ContextFull
+from localkv.errors import ContextFull, OutOfMemory
 from localkv.events import EventLog
 from localkv.kv.record import unpack_ids
 from localkv.messages import Submit
@@ -30,12 +30,14 @@ class Answer:
     def make_room(self, events: EventLog) -> None:
         """Have a slot that the prompt and the answer fit into.
 
-        Raises ContextFull if not even one more token would, TooLittleMemory if there is none for the prompt.
+        Raises ContextFull if not even one more token would, TooLittleMemory or OutOfMemory if there is none for the prompt.
         """
         n_prompt, limit = len(self.prompt), self.opened.context_tokens
         if n_prompt < limit:
             self.opened.grow(n_prompt + self.request.sampling.max_tokens, events)
             limit = self.opened.room_tokens
+        if not limit:
+            raise OutOfMemory(n_prompt, 0)
         if n_prompt >= limit:
             raise ContextFull(n_prompt, limit)
         self.opened.check_memory(n_prompt)

@@ -68,7 +68,8 @@ class Slot:
     def resize(self, context_tokens: int) -> None:
         """Room for `context_tokens` from now on, at other addresses; what was in it is gone, and it is at token 0.
 
-        The old memory goes before the new one is taken: both would not fit. Raises OutOfMemory, and then has the size of before.
+        The old memory goes before the new one is taken: both would not fit. Raises OutOfMemory, and then has the size of before; if
+        somebody else has taken even that, it has room for nothing.
         """
         self.copier.settle()
         before = self.context_tokens
@@ -81,8 +82,17 @@ class Slot:
             if not is_shortage(error):
                 raise
             let_go(error)
-            self._take(before)
+            self._take_again(before)
             raise OutOfMemory(context_tokens, 0) from error
+
+    def _take_again(self, context_tokens: int) -> None:
+        try:
+            self._take(context_tokens)
+        except CANDIDATES as error:
+            if not is_shortage(error):
+                raise
+            let_go(error)
+            self.context_tokens = 0  # the next `resize` finds nothing to free, and tries anew
 
     def _take(self, context_tokens: int) -> None:
         # Whole blocks: the last block may then be copied in and out like any other.

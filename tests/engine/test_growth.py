@@ -76,6 +76,25 @@ def test_without_memory_the_slot_stays_and_the_answer_is_shorter(fast_dir, monke
         assert runtime.opened.room_tokens > 64
 
 
+def test_a_slot_whose_memory_somebody_else_has_taken_is_taken_again_when_there_is_some(fast_dir, monkeypatch):
+    """Neither the larger slot nor the one of before can be had: the question is refused in a sentence, and the next one is answered."""
+    with runtime_of(make("llama", fast_dir / "model"), fast_dir / "home", SMALL) as runtime:
+        _, lines = ask(runtime, "hello", n_tokens=4)
+
+        def nothing(*_):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        monkeypatch.setattr(slots, "_zeros", nothing)
+        for _ in range(2):
+            with pytest.raises(OutOfMemory):
+                ask(runtime, TEXT, n_tokens=60)
+        monkeypatch.undo()
+        done, _ = ask(runtime, TEXT, n_tokens=60)
+        assert len(done.ids) > 0
+        assert runtime.opened.room_tokens > 64
+        assert ask(runtime, "and then?", lines=lines, n_tokens=4)[0].numbers.restored.total > 0
+
+
 def test_a_growth_that_fails_half_way_holds_nothing_when_the_old_slot_is_taken_again(monkeypatch):
     """Of several regions the first was there already: it must be free, or there is no room for the slot of before either."""
     rows = Rows(2, 8, "BF16")
