@@ -28,6 +28,9 @@ Payload = memoryview | range
 
 Arrival = tuple[Piece, "Future[Payload]"]
 
+Landed = Callable[[bool], None]
+"""Told when a reading is over, however it ended, and whether a turn waited for it."""
+
 
 @dataclass(slots=True, eq=False)
 class Errand:
@@ -54,8 +57,9 @@ class _Reading:
     entry: Entry
     place: Place
     waiters: list[tuple[Errand, Piece, "Future[Payload]"]]
-    landed: Callable[[], None] | None = None
-    """It was begun before anybody asked for it; this is called when it is over, however it ended."""
+    early: bool = False
+    """It was begun before anybody asked for it."""
+    landed: list[Landed] = field(default_factory=list)
 
 
 class Fetch:
@@ -82,8 +86,13 @@ class Fetch:
 
     def begin(self, pieces: Sequence[Piece]) -> Errand:
         """Set out for `pieces`."""
-        errand = Errand([(piece, Future()) for piece in pieces])
-        self._advance(errand)
+        errand, whole = Errand([(piece, Future()) for piece in pieces]), False
+        try:
+            self._advance(errand)
+            whole = True
+        finally:
+            if not whole:  # nobody has it, so nobody will end it
+                self.end(errand)
         return errand
 
     def unpin(self, errand: Errand, name: str) -> None:
@@ -108,9 +117,11 @@ class Fetch:
         if errand.is_advancing:
             return  # the loop below is at work already
         errand.is_advancing = True
-        while not errand.over and errand.wish is None and errand.admitted < len(errand.arrivals):
-            self._admit(errand, *errand.arrivals[errand.admitted])
-        errand.is_advancing = False
+        try:
+            while not errand.over and errand.wish is None and errand.admitted < len(errand.arrivals):
+                self._admit(errand, *errand.arrivals[errand.admitted])
+        finally:
+            errand.is_advancing = False
 
     def _admit(self, errand: Errand, piece: Piece, arrival: "Future[Payload]") -> None:
         entry = self._index.entries.get(piece.name)
@@ -167,11 +178,18 @@ class Fetch:
 
     # ---- reading ----
 
-    def read_early(self, entry: Entry, piece: Piece, place: Place, landed: Callable[[], None]) -> Ticket:
+    def join(self, name: str, landed: Landed) -> bool:
+        """Have `landed` called when the reading of that name is over; False if none is under way."""
+        reading = self._readings.get(name)
+        if reading is not None:
+            reading.landed.append(landed)
+        return reading is not None
+
+    def read_early(self, entry: Entry, piece: Piece, place: Place, landed: Landed) -> Ticket:
         """Read a record that nobody waits for yet, when nothing urgent is read. Whoever comes to need it waits for this reading."""
         assert entry.place is None, "a record has one place"
         assert piece.name not in self._readings, "a record is read once"
-        self._readings[piece.name] = _Reading(entry, place, [], landed)
+        self._readings[piece.name] = _Reading(entry, place, [], True, [landed])
         return self._read(entry, piece, place, Lane.PRELOAD)
 
     def _read(self, entry: Entry, piece: Piece, place: Place, lane: Lane = Lane.URGENT) -> Ticket:
@@ -200,8 +218,8 @@ class Fetch:
             self._deliver(reading, piece, outcome)
         else:
             self._refuse(reading, error or BadRecord(piece.name, Reason.EVICTED, "it left while it was read"))
-        if reading.landed is not None:
-            reading.landed()
+        for landed in reading.landed:
+            landed(bool(reading.waiters))
 
     def _find_made(self, reading: _Reading, error: LocalKVError | None) -> None:
         """A turn that did not wait made the same record meanwhile: RAM has its bytes, whatever became of the file."""
@@ -215,7 +233,7 @@ class Fetch:
         entry = reading.entry
         self._index.settle(entry, reading.place, piece.ids)
         self._passed.add(piece.n_bytes, outcome.seconds)
-        reason = "restore" if reading.landed is None else "preload"
+        reason = "preload" if reading.early else "restore"
         Move(piece.name, "ssd", "ram", piece.n_bytes, outcome.seconds, reason).log(self._events)
         for errand, wanted, arrival in reading.waiters:
             errand.read_bytes += piece.n_bytes

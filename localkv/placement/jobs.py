@@ -7,8 +7,9 @@ free-space floor writes nothing and says so. Thread: the transfers' one writer, 
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from localkv.errors import StoreError
 from localkv.figures import Written
 from localkv.kv.record import Record
 from localkv.tiers.catalogue import Cold, Row
@@ -64,7 +65,8 @@ class Report:
     """Of other identities, if somebody must go."""
     found: tuple[list[Row], dict[str, str]] | None = None
     """Rows and tombstones, if the job was to read them."""
-    written: Written = field(default_factory=Written)
+    written: Written | None = None
+    """None: it could not be read."""
     removal_seconds: float = 0.0
     """For all that left."""
 
@@ -86,10 +88,21 @@ def carry_out(job: Job, store: Store, limits: SsdLimits, high: float) -> Report:
     rows: tuple[Row, ...] | None = None
     if fits or not job.batch:
         rows = tuple(store.publish(job.batch, job.replaces)) if job.batch else ()
-        used, free = (store.used_bytes(), store.free_bytes()) if rows else (used, free)
-    crowded = rows is None or used > high * limits.budget_bytes or free < limits.free_floor_bytes
+    done = Report(rows, used + sum(row.file_bytes for row in rows or ()), free, (), found, None, removal_seconds)
+    try:
+        return _reckoned(done, store, limits, high)
+    except StoreError:
+        if not rows:
+            raise
+        return done  # what is durable is durable; the next job tells of the trouble
+
+
+def _reckoned(done: Report, store: Store, limits: SsdLimits, high: float) -> Report:
+    """The report with what the store says of itself after the job. Raises StoreError."""
+    used, free = (store.used_bytes(), store.free_bytes()) if done.rows else (done.used_bytes, done.free_bytes)
+    crowded = done.rows is None or used > high * limits.budget_bytes or free < limits.free_floor_bytes
     strangers = tuple(store.coldest(STRANGERS)) if crowded else ()
-    return Report(rows, used, free, strangers, found, store.written(time.time()), removal_seconds)
+    return replace(done, used_bytes=used, free_bytes=free, strangers=strangers, written=store.written(time.time()))
 
 
 def _read_rows(store: Store) -> tuple[list[Row], dict[str, str]]:

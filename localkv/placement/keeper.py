@@ -168,7 +168,7 @@ class Keeper:
     def reserve(self, kind: RecordKind, n_bytes: int) -> Iterator[Reservation]:
         """A place in RAM for a new record; waits for one if it must."""
         awaited: Future[Place | None] = Future()
-        self._box.tell(lambda: self.room.want(kind, n_bytes, awaited.set_result))
+        self._box.ask(lambda: self.room.want(kind, n_bytes, awaited.set_result))
         place, began = awaited.result(), time.perf_counter()
         if place is None:
             self._events.emit("no_room", kind=kind, bytes=n_bytes, reason=Reason.NO_ROOM)
@@ -218,8 +218,9 @@ class Keeper:
 
     def forget(self, logs: Sequence[TokenLog], names: Sequence[tuple[str, str]], deadline_seconds: float) -> Freed:
         """Let the records of `logs` and those named leave RAM and SSD, other identities' too. Raises StoreError. Not during a turn."""
+        until = time.monotonic() + deadline_seconds
         while pinned := self._box.ask(lambda: self._forget(logs, names)):
-            if not self._transfers.drain(deadline_seconds):
+            if not self._transfers.drain(deadline_seconds) or time.monotonic() > until:
                 raise StoreError(f"{pinned} records are still being saved after {deadline_seconds:.0f} s; try again")
         store = self._store
         if store is None:

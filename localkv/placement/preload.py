@@ -43,7 +43,8 @@ class _Chase:
     """Who may go for it, the least dear first."""
     held: list[Entry]
     ended: Ended
-    flying: dict[str, Ticket]
+    flying: dict[str, Ticket | None]
+    """On their way into RAM. None: somebody else's reading."""
     no_room: bool = False
     over: bool = False
 
@@ -84,7 +85,7 @@ class Preload:
             return
         chase.waiting.clear()
         for ticket in list(chase.flying.values()):
-            if ticket.cancel():
+            if ticket is not None and ticket.cancel():
                 self._count(cancelled=self._traffic.preloads.cancelled + 1)
         self._end(chase)
 
@@ -92,7 +93,7 @@ class Preload:
         while chase.waiting and len(chase.flying) < IN_FLIGHT and not chase.over:
             piece = chase.waiting[0]
             entry = self._index.entries.get(piece.name)
-            if entry is None or entry.place is not None or entry.is_read:
+            if entry is None or entry.place is not None or self._joins(chase, piece):
                 chase.waiting.popleft()
                 continue
             place = self._room.spare_place(piece.kind, piece.n_bytes, chase.leaving)
@@ -105,15 +106,31 @@ class Preload:
         if not chase.waiting and not chase.flying:
             self._end(chase)
 
+    def _joins(self, chase: _Chase, piece: Piece) -> bool:
+        """Whether it is on its way already; if nothing comes of that, because an earlier preload was stopped, it is sent for."""
+
+        def landed(_: bool) -> None:
+            chase.flying.pop(piece.name, None)
+            if not chase.over:
+                chase.waiting.appendleft(piece)
+                self._advance(chase)
+
+        joins = self._fetch.join(piece.name, landed)
+        if joins:
+            chase.flying[piece.name] = None
+        return joins
+
     def _send_for(self, chase: _Chase, piece: Piece, entry: Entry, place: Place) -> None:
         self._settle()
 
-        def landed() -> None:
+        def landed(is_used: bool) -> None:
             chase.flying.pop(piece.name, None)
             if entry.place is place:
                 self._early[piece.name], entry.is_early = entry, True
                 figures = self._traffic.preloads
                 self._count(loaded=figures.loaded + 1, loaded_bytes=figures.loaded_bytes + entry.row.n_bytes)
+                if is_used:  # a turn waited for it
+                    self.used([piece.name])
             if not chase.over:
                 self._advance(chase)
 

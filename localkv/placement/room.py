@@ -81,7 +81,12 @@ class Room:
     def ask(self, wish: Wish) -> None:
         """The same for a wish that was made before."""
         self._wishes.append(wish)
-        self.settle()
+        heard = False
+        try:
+            self.settle()
+            heard = True
+        finally:
+            wish.dropped = wish.dropped or not heard  # whoever made it hears of the error, and will not wait
 
     def give_back(self, place: Place) -> None:
         """A place is free again."""

@@ -187,11 +187,7 @@ class Saver:
         going = []
         for name in names:
             entry = self._index.entries.get(name)
-            if entry is None or entry.saving is not Saving.SAVED:
-                continue
-            if entry.holds or entry.is_read:
-                self._replaced.add(name)
-            else:
+            if entry is not None and entry.saving is Saving.SAVED and not (entry.holds or entry.is_read):
                 self._spare(entry, SUPERSEDED)
                 going.append(entry)
         return going
@@ -225,7 +221,8 @@ class Saver:
             self._failed(outcome.error)
         else:
             self._forget_done(job, outcome.value.removal_seconds)
-            self._written, self._written_day = outcome.value.written, today(time.time())
+            if outcome.value.written is not None:
+                self._written, self._written_day = outcome.value.written, today(time.time())
             if outcome.value.found is not None:
                 self._index.complete(*outcome.value.found)
             self._account(job, entries, going, outcome.value, outcome.seconds)
@@ -250,6 +247,7 @@ class Saver:
         for entry in going:
             Move(entry.row.name, "ssd", "", entry.row.n_bytes, 0.0, SUPERSEDED).log(self._events)
         self._saved(entries, report.rows, seconds / max(1, len(report.rows)))
+        self._replaced.update(entry.replaces for entry in entries if entry.replaces)
         self.foreign_bytes = report.used_bytes - self._index.saved_bytes
         excess = self._judge.policy.excess(report.used_bytes, self._limits.budget_bytes)
         self._evict(self._choose(report, excess), "trim")

@@ -6,7 +6,6 @@ from hypothesis.stateful import precondition, rule
 
 from localkv.errors import BadRecord
 from localkv.events import EventLog
-from localkv.files import Files
 from localkv.kv.layout import Layer, Layout, Rows
 from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
@@ -50,7 +49,7 @@ class ThreeTiers(Keeping):
     def open(self):
         self.device = Device()
         self.events = EventLog(None, keep=10_000)
-        store = RecordsOnly.open(self.root, IDENTITY, LAYOUT, Files(), self.events)
+        store = RecordsOnly.open(self.root, IDENTITY, LAYOUT, self.files, self.events)
         pool = HostPool(LAYOUT.block_bytes, LAYOUT.max_checkpoint_bytes, 12 * LAYOUT.block_bytes)
         limits = SsdLimits(BUDGET, 0)
         self.keeper = Keeper(GROUND, pool, store, Transfers(2), limits, self.events, vram=self.device.pool)

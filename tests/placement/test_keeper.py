@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from localkv.errors import BadRecord
 from localkv.events import EventLog, Reason
 from localkv.files import Files
 from localkv.kv.record import Head, describe, pack_ids, root_name
+from localkv.messages import TokenLog
 from localkv.placement.jobs import SsdLimits
 from localkv.placement.keeper import Keeper
 from localkv.placement.plan import Question, SlotView
@@ -58,6 +60,7 @@ class Keeping(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="localkv-test-", dir=FAST))
         self.root = self.folder / "store"
+        self.files = SlowFiles()
         self.truth = {}
         self.damaged = set()
         """Names of records whose file was ever made bad."""
@@ -69,7 +72,6 @@ class Keeping(RuleBasedStateMachine):
 
     def open(self):
         self.events = EventLog(None, keep=10_000)
-        self.files = SlowFiles()
         store = RecordsOnly.open(self.root, IDENTITY, LAYOUT, self.files, self.events)
         pool = HostPool(LAYOUT.block_bytes, LAYOUT.max_checkpoint_bytes, 12 * LAYOUT.block_bytes)
         self.keeper = Keeper(GROUND, pool, store, Transfers(2), SsdLimits(BUDGET, 0), self.events)
@@ -170,11 +172,15 @@ class Keeping(RuleBasedStateMachine):
     def read_ahead(self, talk, slow, again):
         """A conversation is brought before it is asked for; `again`: its tokens are computed while that goes on."""
         ids, version = talk
-        self.files.slow = slow
-        self.keeper.preload(Question("me", [*ids, 7], self.heads[talk]), lambda: None, pointed_at=True)
+        ended, self.files.slow = threading.Event(), slow
+        self.keeper.preload(Question("me", [*ids, 7], self.heads[talk]), ended.set, pointed_at=True)
         if again:
             self.keeper.stop_preload()
             self.talk(ids, version)
+        assert ended.wait(30)
+        while self.keeper._box.ask(lambda: self.keeper._fetch.is_reading):
+            time.sleep(0.001)
+        self.files.slow = False
 
     # ---- what happens to it ----
 
@@ -379,3 +385,29 @@ def test_a_state_that_a_turn_needs_is_not_replaced_under_it(root):
         assert [piece.name for piece, _ in life.keeper.bring(plan)][-1] == head.name
     assert life.end()
     assert not list(root.rglob(f"{head.name}.safetensors"))
+
+
+def test_an_error_while_room_is_looked_for_leaves_nothing_pinned(root, monkeypatch):
+    """The system cannot say how much memory there is: the turn hears of it, and what it had set out for can still leave and be forgotten."""
+    life = Life(root)
+    ids = list(range(3 * SIZE + 2))
+    head = life.admit(ids)
+    assert life.end()
+    life = Life(root)
+    with life.keeper.hold(first := plan_for(life, ids[: SIZE + 1], None)):
+        list(life.keeper.bring(first))
+    plan, pool = plan_for(life, ids, head), life.keeper._pool
+
+    def fails(*_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(pool, "reserve", fails)
+    for attempt in (lambda: list(life.keeper.bring(plan)), lambda: life.admit(list(range(900, 900 + SIZE)))):
+        with pytest.raises(OSError, match="open files"):
+            attempt()
+    monkeypatch.undo()
+    life.keeper.check()
+    assert not [entry for entry in life.keeper._index.entries.values() if entry.pins]
+    assert life.restore(ids, head)[0] == len(ids), "and nobody stands in its way"
+    assert life.keeper.forget([TokenLog(ids=pack_ids(ids))], (), 5.0).records == 4
+    assert life.end()

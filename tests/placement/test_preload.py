@@ -211,21 +211,29 @@ def test_a_turn_waits_for_the_reading_that_is_under_way(root):
     turn.join(30)
     assert results == [len(ids)]
     assert len(moves(life, to="ram")) == 3
+    life.keeper.shed()
+    figures = life.keeper.counts().preloads
+    assert (figures.hits, figures.wasted) == (figures.loaded, 0), "what a turn waited for was not brought for nothing"
     assert life.end()
 
 
+@pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("again", [False, True])
-def test_each_record_is_read_once_whoever_else_brings_it(root, again):
+def test_each_record_is_read_once_whoever_else_brings_it(root, again, stopped):
     """A turn, or the same hint once more, comes upon records that are being read: nothing is read twice and nothing is left out."""
     files = GatedFiles()
     life, [(ids, head)] = stored(root, 12, files=files)
     first, second = threading.Event(), threading.Event()
     preload_at_the_gate(life, files, ids, head, first.set)
+    if stopped:
+        life.keeper.stop_preload()
     if again:
         life.keeper.preload(Question("c", [*ids, 1], head), second.set, pointed_at=True)
         assert first.wait(30)
+        life.keeper.check()  # the second preload has come upon them
         files.gate.set()
         assert second.wait(30)
+        assert tiers(life, ids, head) == {"ram"}, "all of it has come when the hint is done"
     turn = threading.Thread(target=life.restore, args=(ids, head))
     turn.start()
     files.gate.set()
@@ -412,4 +420,28 @@ def test_what_is_forgotten_while_it_is_read_ahead_does_not_come_back(root):
     assert (life.keeper.counts().ram.records, life.keeper.counts().ram.used_bytes) == (0, 0)
     assert life.restore(ids, head)[0] == 0
     assert not list(root.rglob("*.safetensors"))
+    assert life.end()
+
+
+def test_what_was_forgotten_and_made_again_while_it_was_read_is_read_once_more(root):
+    """A reading that hangs belongs to a record that is gone; the one of the same name that came after it is brought all the same."""
+    files = GatedFiles()
+    life, [(ids, head)] = stored(root, 2, files=files)
+    preload_at_the_gate(life, files, ids, head)
+    life.keeper.stop_preload()
+    life.keeper.forget([TokenLog(ids=pack_ids(ids))], (), 10.0)
+    assert life.admit(ids) == head
+    assert life.keeper.flush(10)
+    life.keeper.shed()
+    ended = threading.Event()
+    life.keeper.preload(Question("c", [*ids, 1], head), ended.set, pointed_at=True)
+    life.keeper.check()
+    files.gate.set()
+    assert ended.wait(30)
+    assert not [event for event in life.events.recent if event.kind == "control.bug"]
+    assert tiers(life, ids, head) == {"ram"}
+    assert life.keeper.counts().ram.used_bytes == sum(
+        life.keeper._pool.place_bytes[p.kind] for p in plan(life, ids, head).pieces
+    )
+    assert life.restore(ids, head)[0] == len(ids)
     assert life.end()

@@ -362,6 +362,54 @@ def test_a_failed_save_leaves_what_it_would_have_replaced(root, engine):
     assert head.name not in record_files(root)
 
 
+def test_a_failed_save_leaves_what_a_turn_held_meanwhile(root, engine):
+    """A state that was in use when its successor could not be saved stays on SSD until that is."""
+    files = Broken()
+    files.bad = False
+    life = engine(files=files)
+    ids, head = talk(life, 1, 1, 3)
+    assert life.keeper.flush(5)
+    plan = life.keeper.plan(Question("c", [*ids, 1], head), SlotView())
+    with life.keeper.hold(plan):
+        files.bad = True
+        longer = life.admit([*ids, 7], replaces=head.name)
+        assert not life.keeper.flush(2)
+    for _ in range(2):
+        assert not life.keeper.flush(2)
+    life.keeper.shed()
+    assert life.restore(ids, head)[0] == len(ids)
+    assert head.name in record_files(root)
+    files.bad = False
+    assert life.keeper.flush(5)
+    assert life.keeper.flush(5)
+    assert head.name not in record_files(root)
+    assert longer.name in record_files(root)
+
+
+def test_what_is_durable_counts_as_saved_whatever_fails_after_it(root, engine):
+    """The store cannot be reckoned up after a commit: what the commit wrote is saved, what it replaced is gone, nothing stands for nothing."""
+
+    class Uncounted(RecordsOnly):
+        fails = False
+
+        def written(self, now):
+            if self.fails:
+                raise StoreError("the catalogue is locked")
+            return super().written(now)
+
+    life = engine(store=Uncounted)
+    ids, head = talk(life, 1, 1, 3)
+    assert life.keeper.flush(5)
+    life.store.fails = True
+    longer = life.admit([*ids, 7], replaces=head.name)
+    assert life.keeper.flush(5)
+    saved = {name for name, entry in life.keeper._index.entries.items() if entry.saving == "saved"}
+    assert saved == set(record_files(root))
+    assert longer.name in saved
+    assert life.keeper.counts().trouble == ""
+    life.store.fails = False
+
+
 def test_saves_pause_while_tokens_are_decoded(root, engine):
     """In quiet nothing is written; afterwards everything is, without being asked for."""
     life = engine()
