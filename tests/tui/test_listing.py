@@ -121,9 +121,9 @@ def test_arranging_thousands_does_not_grow_faster_than_they_do():
     def seconds(items):
         times = []
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.thread_time()  # the machine may be busy with something else
             with_headings(matching(ordered(items), "about"), "newest", 10_000 * 9_600.0)
-            times.append(time.perf_counter() - began)
+            times.append(time.thread_time() - began)
         return min(times)
 
     assert seconds(many) <= 40 * seconds(many[:1_000])
