@@ -35,8 +35,8 @@ def open_runtime(home: Home, config: Config | None = None) -> Iterator[Runtime]:
 
 
 def random_ids(n: int, seed: int) -> list[int]:
-    """`n` ordinary token ids."""
-    return random.Random(seed).choices(VOCABULARY, k=n)
+    """`n` ordinary token ids. Lists of other lengths or seeds begin otherwise, so that nothing of one is there for another."""
+    return random.Random(f"{n} {seed}").choices(VOCABULARY, k=n)
 
 
 def turn(

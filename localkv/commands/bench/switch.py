@@ -34,6 +34,7 @@ def _measure_length(home: Home, runtime: Runtime, n: int, say: Say) -> dict[str,
     for seed in range(PREFILLS):
         ids = bed.random_ids(n, seed)
         done, _ = bed.turn(runtime, f"p{seed}", [ids], None)
+        assert not done.numbers.restored.total, f"a prefill of all {n} tokens was to be measured: {done.numbers.restored}"
         prefills.append(done.numbers.prefill_seconds)
     head = done.head
     assert head is not None

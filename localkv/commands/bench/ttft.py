@@ -90,7 +90,9 @@ def _from_ram(home: Home, talks: list[Talk], say: Say) -> tuple[list[float], lis
         for i in range(ROUNDS):
             say(f"RAM, round {i}")
             for talk in talks:
-                back, stayed = talk.go_on(client), talk.go_on(client)
+                back = talk.go_on(client)
+                wait_for_saves(client)  # what is saved beside a turn slows it
+                stayed = talk.go_on(client)
                 assert back.done.numbers.restored.ram >= TOKENS, back.done.numbers
                 assert stayed.done.numbers.restored.slot >= TOKENS, stayed.done.numbers
                 ram.append(back.first_delta_s)
