@@ -15,6 +15,7 @@ import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from transformers.cache_utils import Cache
@@ -45,6 +46,8 @@ class Slot:
     def __init__(self, layout: Layout, context_tokens: int, device: torch.device, copier: Copier | None = None) -> None:
         self.layout = layout
         self.device = device
+        self.context_tokens = 0
+        self._layers: list[Any] = []
         self._take(context_tokens)
         self.copier = copier or copier_for(device)
         self._stages = self._make_stages()
@@ -76,23 +79,23 @@ class Slot:
         self.regions, self.cache = Regions((), ()), Cache(layers=[])
         self._layers.clear()
         trim(self.device)
-        try:
-            self._take(context_tokens)
-        except CANDIDATES as error:
-            if not is_shortage(error):
-                raise
-            let_go(error)
-            self._take_again(before)
-            raise OutOfMemory(context_tokens, 0) from error
-
-    def _take_again(self, context_tokens: int) -> None:
-        try:
-            self._take(context_tokens)
-        except CANDIDATES as error:
-            if not is_shortage(error):
-                raise
-            let_go(error)
+        lack = self._try_to_take(context_tokens)
+        if lack is None:
+            return
+        if self._try_to_take(before) is not None:
             self.context_tokens = 0  # the next `resize` finds nothing to free, and tries anew
+        raise OutOfMemory(context_tokens, 0) from lack
+
+    def _try_to_take(self, context_tokens: int) -> BaseException | None:
+        """The error that says that there is no memory for it, if there is none."""
+        try:
+            self._take(context_tokens)
+        except CANDIDATES as error:
+            if not is_shortage(error):
+                raise
+            let_go(error)
+            return error
+        return None
 
     def _take(self, context_tokens: int) -> None:
         # Whole blocks: the last block may then be copied in and out like any other.
