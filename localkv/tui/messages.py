@@ -89,7 +89,7 @@ class Painter:
         if entry.growing:
             return self._growing(part, entry.id, text, width).rows()
         live = self._open.pop(part, None) if self._open_of == entry.id else None
-        if live is not None and live.width == width and live.raw_length <= len(text):
+        if live is not None and live.begins(text, width):
             live.grow(text)
             return live.finish()
         return self._markdown.rows(harmless(text), width)
@@ -99,7 +99,7 @@ class Painter:
             self._open.clear()
             self._open_of = message
         live = self._open.get(part)
-        if live is None or live.width != width or live.raw_length > len(text):
+        if live is None or not live.begins(text, width):
             live = self._open[part] = OpenText(self._markdown, width)
         live.grow(text)
         return live

@@ -1,6 +1,8 @@
 """How messages look: thoughts folded into a row, versions named, links that open."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from localkv.tui.messages import Painter
@@ -59,6 +61,40 @@ def test_growing_thoughts_end_as_the_whole():
         for end in range(1, len(THINKS)):
             painted(THINKS[:end], painter, growing=True, unfolded=unfolded)
         assert texts(painted(THINKS, painter, unfolded=unfolded)) == texts(painted(THINKS, unfolded=unfolded))
+
+
+def test_thoughts_that_streamed_as_the_answer_are_not_it():
+    """Nobody looks when a block closes that the template opened: the answer that stands then is all there and nothing else."""
+    thoughts, answer = "hm, so", "The answer, longer than what was thought.\n\nIts second half."
+    for growing in (True, False):
+        painter = Painter(MARKDOWN)
+        painted(thoughts, painter, growing=True)
+        rows = texts(painted(f"{thoughts}\n</think>\n\n{answer}", painter, growing=growing))
+        assert rows[3:-1] == answer.split("\n")
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["<think>", "</think>\n", "\n</think>\n", "a", "word ", "\n", "\n\n", "# h\n", "- x\n"])),
+        min_size=2,
+        max_size=4,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_was_painted_before_is_never_in_what_is_painted(states, growing, unfolded):
+    """Whatever one message said before, longer or shorter or something else: it is shown as if it had always said this."""
+    painter = Painter(MARKDOWN)
+    *before, last = map("".join, states)
+    for text in before:
+        painted(text, painter, growing=True, unfolded=unfolded)
+    facts = {"growing": growing, "unfolded": unfolded}
+    assert filled(painted(last, painter, **facts)) == filled(painted(last, **facts))
+
+
+def filled(rows):
+    """Rows that show something."""
+    return [each for each in texts(rows) if each]
 
 
 def test_another_message_in_between_costs_nothing(monkeypatch):
