@@ -7,6 +7,7 @@ definitions are switched off and so show literally: what a model wrote is never 
 from dataclasses import dataclass
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 from rich.style import Style
 
@@ -21,7 +22,7 @@ MIN_WIDTH = 8
 """Deeper nesting does not make text narrower than this."""
 
 MAX_NESTING = 40
-"""Quotations in quotations; far beyond what anybody writes, far below Python's stack."""
+"""Quotations in quotations, emphasis in emphasis; far beyond what anybody writes, far below Python's stack."""
 
 _BOLD = Style(bold=True)
 _ITALIC = Style(italic=True)
@@ -48,8 +49,10 @@ class Markdown:
     def rows(self, text: str, width: int) -> list[Row]:
         """`text` (harmless already) as rows."""
         tokens = self.parser.parse(text)
-        if max((token.level for token in tokens), default=0) >= MAX_NESTING - 1:
-            return self.plain(text, width)  # the parser drops what is nested deeper
+        if _depth(tokens) >= MAX_NESTING - 1:
+            return self.plain(
+                text, width
+            )  # the parser drops blocks that are nested deeper, and sets no limit to what is in a line
         return self._blocks(SyntaxTreeNode(tokens).children, width)
 
     def plain(self, text: str, width: int) -> list[Row]:
@@ -169,3 +172,8 @@ class Markdown:
 
     def _linked(self, text: str, style: Style) -> list[Span]:
         return with_links(text, style, self.palette.link) if text and not style.link else [(text, style)] if text else []
+
+
+def _depth(tokens: list[Token]) -> int:
+    """The levels of `tokens`, what is in lines included; the label of a picture has levels of its own."""
+    return max((token.level + (1 + _depth(token.children) if token.children else 0) for token in tokens), default=0)

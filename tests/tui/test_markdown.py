@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localkv.tui.messages import Painter
+from localkv.tui.pages import Entry
 from localkv.tui.rows import selected
 from tests.tui.samples import EVERYTHING, MARKDOWN, PALETTE, texts
 
@@ -85,3 +87,62 @@ def test_deep_nesting_stays_readable():
     """Ten quotations deep text still has room; deeper than the parser goes, the text is shown as it was written."""
     assert any("deep" in row for row in shown(">" * 10 + " deep", 30))
     assert "".join(shown(">" * 200 + " deep", 30)) == ">" * 200 + " deep"
+
+
+PAIRS = [
+    ("*", "*"),
+    ("**", "**"),
+    ("*a _b ", "_ *"),
+    ("~~a ", "~~"),
+    ("![", "](x)"),
+    ("[![", "](x)](y)"),
+    ("[", "](x)"),
+    ("*![", "](x)*"),
+]
+
+
+@pytest.mark.parametrize("around", ["{}", "# {}", "> - {}", "| a |\n|---|\n| {} |"])
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("depth", [41, 500])
+def test_deep_nesting_in_a_line_is_shown_as_it_was_written(depth, pair, around):
+    """Emphasis in emphasis and pictures in pictures, in any block, are no way to end the program; nor is any of it lost."""
+    text = around.format(pair[0] * depth + "deep" + pair[1] * depth)
+    assert "deep" in "".join(shown(text, 30))
+
+
+MARKS = [
+    "*",
+    "**",
+    "~~",
+    "`",
+    "![",
+    "](x)",
+    "[",
+    "](x)",
+    "<",
+    "&#",
+    "http://",
+    "|",
+    "> ",
+    "- ",
+    "1. ",
+    "# ",
+    "```",
+    "\n",
+    "\n\n",
+    "    ",
+    "a ",
+]
+TORN = st.lists(
+    st.tuples(st.sampled_from(MARKS), st.sampled_from([1, 2, 50])).map(lambda made: made[0] * made[1]), max_size=10
+)
+
+
+@given(st.one_of(st.text(max_size=80), TORN.map("".join)), st.sampled_from([1, 9, 60]))
+def test_no_text_is_refused(text, width):
+    """Whatever a model writes has rows, also as the thoughts of an answer that grows."""
+    for written in (text, f"<think>{text}"):
+        painter = Painter(MARKDOWN)
+        for end in (len(written) // 2, len(written)):
+            assert painter.rows(Entry("m", "assistant", written[:end], growing=True, unfolded=True), width)
+        assert painter.rows(Entry("m", "assistant", written, unfolded=True), width)
