@@ -30,10 +30,11 @@ MAX_COLOUR_LINES = 40
 """More are not coloured at once before the fence closes: 300 lines take 50 ms. Where they begin inside a string or comment, the line
 that opened it is read before them, so that they are coloured as what they are."""
 
-_FENCE = re.compile(r"^(`{3,}|~{3,})(.*)$")
+_FENCE = re.compile(r"^ {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))$")
+_FENCE_END = re.compile(r"^ {0,3}(`{3,}|~{3,}) *$")
 _LINES = re.compile(r"^(\s*[-+*]\s|\s*\d+[.)]\s|\s*\|)")
 """Begins a block in which each line stands for itself."""
-_CONTINUES = re.compile(r"^(\s|[-+*]\s|\d+[.)]\s|[-+*]$)")
+_CONTINUES = re.compile(r"^(\s|([-+*]|\d+[.)])(\s|$))")
 
 
 class OpenText:
@@ -96,18 +97,21 @@ class OpenText:
             start, self._scanned = self._scanned, end + 1
             if self._fence:
                 self._in_fence(line, end + 1)
-            elif match := _FENCE.match(line):
+            elif (match := _FENCE.match(line)) and self._begins_block(start, end):
                 self._close(start)
-                self._fence, self._language = match[1], match[2].strip()
+                self._fence, self._language = match[1] or match[3], (match[2] or match[4] or "").strip()
                 self._code, self._code_lines, self._code_done = [], [], end + 1
                 self._openers, self._colour_at = [-1], COLOUR_LINES
             elif self._blank and line and not _CONTINUES.match(line):
                 self._close(start)
-            self._blank = not line.strip()
+            self._blank = not line.strip(" ")
+
+    def _begins_block(self, start: int, end: int) -> bool:
+        """Whether the fence in the line from `start` to `end` is in no list. Of one that is indented only the parser knows."""
+        return self._text[start] != " " or self._markdown.begins_block(self._text[self._closed : end], start - self._closed)
 
     def _in_fence(self, line: str, end: int) -> None:
-        bare = line.strip()
-        if bare.startswith(self._fence) and not bare.strip(self._fence[0]):
+        if (match := _FENCE_END.match(line)) and match[1].startswith(self._fence):
             self._fence = ""
             self._close(end)
             return

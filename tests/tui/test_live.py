@@ -28,20 +28,48 @@ def test_the_end_is_the_whole(seed):
     assert texts(finished(EVERYTHING, cuts)) == texts(MARKDOWN.rows(EVERYTHING, 60))
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            ["para\n", "\n", "- item\n", "  more\n", "1. x\n", "```\n", "code\n", "> q\n", "| a |\n|---|\n", "# h\n", "~~~\n"]
-        ),
-        max_size=14,
-    )
-)
+LINES = [
+    "para\n", "\n", "- item\n", "  more\n", "1. x\n", "2.\n", "- \n", "   y\n", "```\n", "code\n", "> q\n", "| a |\n|---|\n", "# h\n",
+    "~~~\n", "```x```\n", "~~~ a`b\n", "````\n", " ```\n", "  ```\n", "   ```\n", "    ```\n", "- ```\n", "  ~~~\n", "``` \n", "```\u00a0\n",
+    "\u00a0\n", ">\n", "after *b*\n", "---\n",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=14))
 def test_cuts_change_nothing(lines):
     """Blocks are cut only where the rows of the parts are the rows of the whole."""
     text = "".join(lines)
-    whole = [row for row in texts(MARKDOWN.rows(text, 60)) if row]
-    grown = [row for row in texts(finished(text, range(1, len(text)))) if row]
-    assert grown == whole
+    assert texts(finished(text, range(1, len(text)))) == texts(MARKDOWN.rows(text, 60))
+
+
+@pytest.mark.parametrize("text", [
+    "```x```\n\npara\n\n```\ncode\n```\n\nafter *b*",
+    "``` a`b\n\n```\n*code*\n```\n\nafter *b*",
+    " ```\n*code*\n\nmore\n ```\n\nafter *b*",
+    " ```\n*code*\n```\n\nafter *b*",
+    "```\n*code*\n    ```\n\nmore\n```\n\nafter *b*",
+    "```\n*code*\n```\u00a0\n\nmore\n```\n\nafter *b*",
+    "~~~ a`b\n*code*\n~~~\n\nafter *b*",
+    "- item\n\n  ```\n  *code*\n\n  more\n  ```\n\nafter *b*",
+    "1. item\n  ```\n*code*\n\nmore\n  ```\n\nafter *b*",
+])  # fmt: skip
+def test_what_is_a_fence_the_parser_says(text):
+    """Backticks in a line, fences that are indented, in lists and out of them, and ends that are none: text after them is no code."""
+    rows = finished(text, range(1, len(text)))
+    assert texts(rows) == texts(MARKDOWN.rows(text, 60))
+    assert texts(rows)[-1] == "after b"
+
+
+def test_fences_in_a_list_cost_little(monkeypatch):
+    """Of a list with fences in it only the blocks are looked at again, at its fences; it is rendered as any other."""
+    looked = []
+    real = type(MARKDOWN).begins_block
+    monkeypatch.setattr(type(MARKDOWN), "begins_block", lambda *facts: (looked.append(len(facts[1])), real(*facts))[1])
+    live = OpenText(MARKDOWN, 60)
+    text = "1. step\n\n   ```sh\n   run\n   ```\n\n" * 50
+    for end in range(len(text)):
+        live.grow(text[:end])
+    assert len(looked) <= 100
 
 
 def test_a_carriage_return_between_two_pieces():
