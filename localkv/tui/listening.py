@@ -29,7 +29,7 @@ class Clearer:
     def __init__(self) -> None:
         self._pasting = False
         self._passed = ""
-        """The end of what came before, as long as it may be the beginning of a mark."""
+        """The end of what came before, as long as it may be the beginning of a mark or of alt+enter."""
 
     def understood(self, sent: str) -> str:
         """What a terminal sent, piece by piece."""
@@ -39,8 +39,15 @@ class Clearer:
             clear.append(part)
         return "".join(clear)
 
+    def forget(self) -> None:
+        """Nothing followed in time: what was typed before begins nothing."""
+        if not self._pasting:
+            self._passed = ""
+
     def _typed(self, sent: str) -> tuple[str, str]:
-        """Keys up to the mark that begins a paste, and the rest. A mark that comes in two parts is passed on in two."""
+        """Keys up to the mark that begins a paste, and the rest. What comes in two parts, a mark or alt+enter, is passed on in two."""
+        if sent.startswith(_ALT_ENTER[1:]) and self._passed.endswith(ESCAPE):
+            sent = _CLEAR_ALT_ENTER[1:] + sent[1:]
         seen = self._passed + sent
         at = seen.find(_BEGINS)
         self._pasting = at >= 0
@@ -74,6 +81,8 @@ class Listener:
 
     def feed(self, sent: str) -> Iterator[Message]:
         """The events of what was sent now."""
+        if not self.waits:
+            self._clearer.forget()
         if understood := self._clearer.understood(sent):  # nothing would be the end of all
             yield from map(_faithful, self._parser.feed(understood))
 

@@ -28,6 +28,37 @@ def test_alt_enter_is_understood_whatever_is_typed_around_it(before, after):
     assert found.replace("\x1b[13;3u", "\x1b\r") == "".join([*before, "\x1b\r", *after])
 
 
+def keys(events):
+    return [each.key for each in events if isinstance(each, Key)]
+
+
+@given(
+    st.lists(st.sampled_from(["a", "\r", "\x1b\r", "\x1b\x1b\r", "\x1b[A", "\x1b[13;3u"]), max_size=6),
+    st.lists(st.integers(0, 30)),
+)
+def test_keys_are_the_same_in_any_number_of_reads(pieces, cuts):
+    """A read may end within a key: alt+enter torn in two must not send the message."""
+    sent = "".join(pieces)
+    listener, torn = Listener(), Listener()
+    at_once = [*listener.feed(sent), *listener.end()]
+    in_parts = [each for part in in_reads(sent, cuts) for each in torn.feed(part)]
+    assert keys([*in_parts, *torn.end()]) == keys(at_once)
+
+
+def test_esc_and_enter_are_two_keys(monkeypatch):
+    """Esc that nothing follows in time comes without the next key, and Enter after it is Enter, also after the half of a mark."""
+    now = 0.0
+    monkeypatch.setattr("textual._parser.get_time", lambda: now)
+    listener = Listener()
+    for begun in ("\x1b", "\x1b[200"):
+        assert keys(listener.feed(begun)) == []
+        assert listener.waits
+        now += 1.0
+        assert keys(listener.tick())
+        assert not listener.waits
+        assert keys(listener.feed("\r~\x1b[A")) == ["enter", "tilde", "up"]
+
+
 @given(PASTED, st.lists(st.integers(0, 200), max_size=4))
 def test_a_paste_is_one_paste_whatever_is_in_it_and_however_it_comes(pieces, cuts):
     """No key is made of pasted text: Enter among it would send half of it. Nothing of it is lost, changed or moved."""
