@@ -6,7 +6,7 @@ person reads. Invariant: `top(i)` is the sum of the heights before message i.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from textual.cache import LRUCache
@@ -144,6 +144,18 @@ class Pages:
         index, offset = self.at(y)
         rows = self.rows(index)
         return rows[offset] if offset < len(rows) else BLANK
+
+    def between(self, first: int, last: int) -> Iterator[tuple[int | None, Row]]:
+        """The rows from `first` to `last` with their places; of a message whose height is not known all its rows, without."""
+        if not self._entries or not self._width:
+            return
+        for index in range(self.at(first)[0], self.at(last)[0] + 1):
+            rows, top = self.rows(index), self.top(index)
+            if not self._known[index]:
+                yield from ((None, each) for each in rows)
+                continue
+            for offset in range(max(0, first - top), min(len(rows), last - top + 1)):
+                yield top + offset, rows[offset]
 
     def place(self, y: int) -> Place:
         """A position that survives another width: a message and how far into it."""

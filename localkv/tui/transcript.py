@@ -362,15 +362,15 @@ class Transcript(ScrollView, can_focus=True, inherit_bindings=False):
         return self._welcome_rows[y] if y < len(self._welcome_rows) else BLANK
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The logical text that is selected: no soft wraps, no gutters."""
+        """The logical text that is selected: no soft wraps, no gutters. Nothing on screen moves for it."""
         last = max(0, self._pages.height - 1)
         first_y = selection.start.y if selection.start is not None else 0
         last_y = min(selection.end.y if selection.end is not None else last, last)
         parts = []
-        for y in range(first_y, last_y + 1):
-            span = selection.get_span(y)
+        for y, shown in self._pages.between(first_y, last_y):
+            span = (0, -1) if y is None else selection.get_span(y)
             if span is not None:
-                parts.append((self._pages.row(y), *span))
+                parts.append((shown, *span))
         return selected(parts), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:

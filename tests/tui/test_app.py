@@ -11,6 +11,7 @@ from localkv.tui.dialogs import Confirm, Help, Rename
 from localkv.tui.glyphs import PLAIN
 from localkv.tui.listing import UNTITLED
 from localkv.tui.prompting import SystemPrompt
+from localkv.tui.rows import selected
 from localkv.tui.transcript import Transcript
 from tests.tui.conftest import notices, play, rows_of, text_of, until
 from tests.tui.fakes import EPOCH, NUMBERS
@@ -737,6 +738,34 @@ def test_selection_copies_logical_text(world):
         assert pilot.app.screen.get_selected_text() == f"{words}\n\nx = 1"
 
     play(world.app(session="first"), scene)
+
+
+LONG = {
+    "wide": "漢字かな交じり文" * 100,
+    "words": "word " * 200,
+    "list": "- item\n" * 60,
+    "blank": "\n\n\n\n" * 30 + "x",
+    "code": "```\n" + "x" * 900 + "\n```",
+}
+
+
+@pytest.mark.parametrize("said", LONG.values(), ids=LONG)
+def test_a_double_click_selects_all_of_every_message(world, said):
+    """Also of messages that were never on screen, whose height is only estimated; and copying moves nothing."""
+    world.talk("first", *[each for n in range(6) for each in (f"question {n}", f"{said}\n\nend {n}")])
+
+    async def scene(pilot):
+        transcript = pilot.app.chat_screen.transcript
+        await until(pilot, lambda: "end 5" in text_of(pilot.app), "the answers")
+        await pilot.click(transcript, offset=(1, 3), times=2)
+        before = transcript.scroll_y, transcript.virtual_size, rows_of(transcript)
+        copied = pilot.app.screen.get_selected_text()
+        assert (transcript.scroll_y, transcript.virtual_size, rows_of(transcript)) == before
+        rows = [(each, 0, -1) for index in range(12) for each in transcript._pages.rows(index)]
+        assert copied == selected(rows).rstrip("\n")
+        assert [f"end {n}" in copied for n in range(6)] == [True] * 6
+
+    play(world.app(session="first"), scene, size=(150, 24))
 
 
 def test_cjk_and_emoji_keep_the_columns(world):

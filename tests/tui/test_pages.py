@@ -79,6 +79,24 @@ def test_a_jump_into_the_unknown_lands():
     assert len(set(shown)) == 20
 
 
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 30), st.data())
+def test_rows_between_two_seen_ones_are_all_there(heights, rows, data):
+    """Between what was on screen, messages that never were are whole and nothing else is there; no message gets another height."""
+    made = pages(heights)
+    seen = [made.settle_end(rows)]
+    seen.append(made.settle(data.draw(st.integers(0, seen[0])), rows))
+    seen[0] = made.settle_end(rows)
+    first, last = sorted(data.draw(st.tuples(*[st.integers(y, min(y + rows, made.height) - 1) for y in seen])))
+    whole = [f"{index}:{offset}" for index, height in enumerate(heights) for offset in range(height)]
+    wanted = whole[whole.index(made.row(first).text) : whole.index(made.row(last).text) + 1]
+    before = made.height
+    taken = list(made.between(first, last))
+    assert [each.text for _, each in taken] == wanted
+    assert [y for y, each in taken if y is not None and made.row(y) is not each] == []
+    assert made.height == before
+    assert [each.text for _, each in made.between(0, before - 1)] == whole
+
+
 def test_places_survive_another_width():
     """A place is a message and a share of it."""
     made = pages([10] * 50)
