@@ -63,6 +63,7 @@ class PlainChat(OpenChat):
                 self.take(line)
             except KeyboardInterrupt:
                 if pressed:
+                    self._end()
                     return 130
                 pressed = True
                 self.console.tell("", "(Ctrl+C once more, /quit or Ctrl+D to leave)")
@@ -300,7 +301,8 @@ class PlainChat(OpenChat):
         problem = self.talk.chat.retry_unsaved()
         if problem:
             self.console.note(f"[localkv] {len(self.talk.chat.unsaved)} conversation(s) cannot be saved: {problem}")
-            if (self.console.read("Leave, and lose that text? [y/N] ") or "y").strip().lower() not in {"y", "yes"}:
+            said = self.console.read("Leave, and lose that text? [y/N] ")
+            if said is not None and said.strip().lower() not in {"y", "yes"}:
                 return
         raise _QuitError
 

@@ -294,24 +294,47 @@ def test_ctrl_c_at_the_prompt(home):
     assert result.out.count("once more") == 2
 
 
-@pytest.mark.parametrize(("answer", "asked"), [("y", 1), ("n\nsay B\n/quit\ny", 2)])
+def break_database(face):
+    """From now on nothing of a turn can be stored."""
+
+    def refuse(*_, **__):
+        raise NotWritable("the disk is full")
+
+    store = face.talk.store
+    face.ensure()
+    for name in ("ask", "begin_answer", "finish_answer", "checkpoint_answer"):
+        setattr(store, name, refuse)
+
+
+@pytest.mark.parametrize(("answer", "asked"), [("y", 1), ("YES ", 1), ("n\nsay B\n/quit\ny", 2)])
 def test_quitting_asks_if_text_would_be_lost(home, answer, asked):
     """With an answer that the database refuses, /quit asks; the answer was shown all the same, and the exit code is 1."""
-
-    def break_database(face):
-        def refuse(*_, **__):
-            raise NotWritable("the disk is full")
-
-        store = face.talk.store
-        face.ensure()
-        for name in ("ask", "begin_answer", "finish_answer", "checkpoint_answer"):
-            setattr(store, name, refuse)
-
     result = chat(home, f"say A\n/quit\n{answer}\n", change=break_database)
     assert result.answers().startswith("A\n")
     assert "UNSAVED" in result.err
     assert result.out.count("lose that text?") == asked
     assert result.code == 1
+
+
+@pytest.mark.parametrize("answer", ["", " ", "no", "what?"])
+def test_only_a_yes_loses_text(home, answer):
+    """Whatever is no yes, an empty line above all, goes on with the chat: its capital N is what Enter means."""
+    result = chat(home, f"say A\n/quit\n{answer}\nsay B\n", change=break_database)
+    assert "B" in result.answers().split()
+
+
+def test_quitting_ends_with_the_input(home):
+    """Where the input ends at the question nobody can answer any more: the chat ends and does not ask for ever."""
+    result = chat(home, "say A\n/quit\n", change=break_database)
+    assert result.out.count("lose that text?") == 1
+    assert result.code == 1
+
+
+def test_ctrl_c_twice_says_what_is_not_saved(home):
+    """Whoever leaves with Ctrl+C has unsaved text tried again first, and is told if it is lost."""
+    result = chat(home, "", source=Pressing("say A\n^C\n^C\n"), change=break_database)
+    assert result.code == 130
+    assert "[localkv] not saved: the disk is full" in result.err
 
 
 def test_quit(home):
