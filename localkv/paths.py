@@ -107,11 +107,30 @@ def find_home() -> Home:
     """The directories in force: below `LOCALKV_HOME` if set, else the platform's own."""
     root = os.environ.get("LOCALKV_HOME")
     if root:
-        base = Path(root).expanduser().absolute()
+        base = at_home(root).absolute()
         return Home(base / "config", base / "data", base / "cache", base / "models")
     dirs = platformdirs.PlatformDirs("localkv", appauthor=False)
     data = Path(dirs.user_data_dir)
     return Home(Path(dirs.user_config_dir), data, Path(dirs.user_cache_dir), data / "models")
+
+
+def at_home(text: str | Path) -> Path:
+    """`text` as a path, "~" and "~name" being the folders that they stand for; as it is given if there is no such user."""
+    path = Path(text)
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
+
+
+def has_file(path: Path) -> bool:
+    """Whether a file is there. What cannot be looked at, such as a name that is too long, is not there."""
+    return os.path.isfile(path)  # noqa: PTH113  Path.is_file raises for some of these
+
+
+def has_folder(path: Path) -> bool:
+    """Whether a folder is there. What cannot be looked at, such as a name that is too long, is not there."""
+    return os.path.isdir(path)  # noqa: PTH112  Path.is_dir raises for some of these
 
 
 def private_dir(directory: Path) -> None:

@@ -34,6 +34,14 @@ def test_import_loads_nothing_heavy():
     assert python("-c", code % (heavy, ours)).stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("file", ["a" * 300, "~no-such-user/config.toml"])
+def test_a_config_that_cannot_be_there(home, capfd, file):
+    """A name that no disk takes, or the home of nobody, is a missing file like any other."""
+    code, _, err = call(capfd, "--config", file, "config", "show")
+    assert code == 2
+    assert "there is no such file" in err
+
+
 def test_version(capfd):
     """The version is the package's, however one asks for it."""
     assert call(capfd, "version") == (0, f"{__version__}\n", "")

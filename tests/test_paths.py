@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localkv.errors import PathError
-from localkv.paths import Home, find_home, private_dir, resource_dir
+from localkv.paths import Home, at_home, find_home, has_file, has_folder, private_dir, resource_dir
 
 posix = pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
 
@@ -39,6 +39,29 @@ def test_home_is_absolute(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LOCALKV_HOME", "~/there")
     assert find_home().data_dir == tmp_path / "there" / "data"
+
+
+@pytest.mark.parametrize("text", ["~no-such-user", "~no-such-user/a", "~no such user/a"])
+def test_a_home_that_nobody_has_is_no_failure(text):
+    """A path that begins with "~" and no user's name stays as it is: there may be such a file, and if not, that is said."""
+    assert at_home(text) == Path(text)
+
+
+def test_home_of_nobody_in_the_environment(monkeypatch, tmp_path):
+    """A LOCALKV_HOME that begins with "~" and no user's name means a folder of that name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOCALKV_HOME", "~no-such-user/a")
+    assert find_home().data_dir == tmp_path / "~no-such-user/a" / "data"
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a\0b", "~no-such-user", "file/below"])
+def test_what_cannot_be_looked_at_is_not_there(tmp_path, name):
+    """Names from people and strangers, however odd, are answered and never raise."""
+    (tmp_path / "file").write_text("")
+    assert not has_file(tmp_path / name)
+    assert not has_folder(tmp_path / name)
+    assert has_file(tmp_path / "file")
+    assert has_folder(tmp_path)
 
 
 def test_without_localkv_home_the_platform_decides(monkeypatch):

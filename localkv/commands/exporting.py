@@ -16,6 +16,7 @@ from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation
 from localkv.commands.output import for_stream
 from localkv.errors import ConfigError, ExportRefused
+from localkv.paths import has_file, has_folder
 
 Format = Literal["md", "json", "text"]
 
@@ -71,11 +72,16 @@ def rendered(store: ConversationStore, chosen: Sequence[Conversation], kind: For
 
 def write(file: Path, text: str, *, force: bool) -> None:
     """Write `text` to `file`, whole or not at all; into what a link leads to, and into a pipe or a device. Raises ExportRefused."""
-    target = Path(os.path.realpath(file))
-    is_stream = target.exists() and not target.is_file() and not target.is_dir()
-    if target.exists() and not force and not is_stream:
+    try:
+        target = Path(os.path.realpath(file))
+        beside = target.with_name(f".{target.name}.part{os.getpid()}")
+    except ValueError as error:
+        raise ExportRefused(f"{str(file)!r} cannot be the name of a file ({error}); give another name") from error
+    exists = os.path.exists(target)  # noqa: PTH110  a name that is too long is refused by what writes it
+    is_stream = exists and not has_file(target) and not has_folder(target)
+    if exists and not force and not is_stream:
         raise ExportRefused(f"{file} exists already; give another name, or --force to write over it")
-    part = target if is_stream else target.with_name(f".{target.name}.part{os.getpid()}")
+    part = target if is_stream else beside
     try:
         part.write_text(text, encoding="utf-8")
         if not is_stream:

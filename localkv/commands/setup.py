@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localkv.config import Config, load_config
 from localkv.errors import ConfigError
-from localkv.paths import Home, find_home
+from localkv.paths import Home, at_home, find_home, has_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Setup:
 
     def load(self) -> Config:
         """The settings in force. Raises ConfigError; a file named with --config must exist."""
-        if self.given_file is not None and not self.given_file.is_file():
+        if self.given_file is not None and not has_file(self.given_file):
             raise ConfigError(
                 f"{self.given_file}: there is no such file; give another one after --config, or leave the option out"
             )
@@ -33,4 +33,4 @@ class Setup:
 
 def find_setup(given_file: Path | None = None) -> Setup:
     """The Setup of this process's environment."""
-    return Setup(find_home(), given_file.expanduser().absolute() if given_file is not None else None)
+    return Setup(find_home(), at_home(given_file).absolute() if given_file is not None else None)

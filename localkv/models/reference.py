@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal
 
 from localkv.errors import ModelError, ModelMissing
+from localkv.paths import at_home, has_file, has_folder
 
 STARTER = "starter"
 INDEX_FILE = "model.safetensors.index.json"
@@ -46,17 +47,15 @@ def locate(name: str, models_dir: Path) -> ModelPath:
     """
     if name == STARTER:
         return ModelPath("starter", models_dir / STARTER, "SmolLM2-135M-Instruct (starter)")
-    path = Path(name).expanduser()
+    path = at_home(name)
     if name.lower().endswith(".gguf"):
         return _gguf(path)
-    if path.is_dir():
+    if has_folder(path):
         return _folder(path, path.name or name)
     if is_path(name):
         raise ModelMissing(f"there is no model folder {path}; give a folder with a config.json, a .gguf file or a hub id")
     if not _HUB_ID.match(name) or ".." in name:
-        raise ModelMissing(
-            f'"{name}" names no model; write "starter", a hub id such as Qwen/Qwen3-4B, a folder or a .gguf file'
-        )
+        raise _no_name(name)
     return _cached(name)
 
 
@@ -71,8 +70,8 @@ def is_path(name: str) -> bool:
 
 def absolute_name(name: str) -> str:
     """`name` as it can be stored with a conversation: places in the file system made absolute, all else as it is."""
-    path = Path(name).expanduser()
-    return str(path.absolute()) if name != STARTER and (is_path(name) or path.is_dir()) else name
+    path = at_home(name)
+    return str(path.absolute()) if name != STARTER and (is_path(name) or has_folder(path)) else name
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
@@ -102,10 +101,10 @@ def weight_files(folder: Path) -> list[Path]:
     """
     named = _named_in_config(folder / "config.json")
     index = folder / (named if named.endswith(".json") else INDEX_FILE)
-    indexed = _indexed_names(index) if index.is_file() or named.endswith(".json") else []
+    indexed = _indexed_names(index) if has_file(index) or named.endswith(".json") else []
     if named.endswith(".safetensors"):
         return [folder / named]
-    if not named and (folder / SINGLE_FILE).is_file():
+    if not named and has_file(folder / SINGLE_FILE):
         return [folder / SINGLE_FILE]
     if indexed:
         return [folder / name for name in indexed]
@@ -135,7 +134,7 @@ def _named_in_config(config: Path) -> str:
 
 def _refuse_adapter(folder: Path) -> None:
     """With peft installed transformers would put the adapter on top, and no identity would know of it."""
-    if (folder / ADAPTER_FILE).is_file() and find_spec("peft") is not None:
+    if has_file(folder / ADAPTER_FILE) and find_spec("peft") is not None:
         raise ModelError(
             f"{folder} holds an adapter ({ADAPTER_FILE}) beside the model, which localkv does not use; merge it into the weights, "
             "or move that file away"
@@ -160,19 +159,23 @@ def _stays_inside(name: str) -> bool:
     return bool(name) and not name.startswith(("/", "\\")) and not windows.drive and ".." not in parts and "\0" not in name
 
 
+def _no_name(name: str) -> ModelMissing:
+    return ModelMissing(f'"{name}" names no model; write "starter", a hub id such as Qwen/Qwen3-4B, a folder or a .gguf file')
+
+
 def _gguf(path: Path) -> ModelPath:
-    if not path.is_file():
+    if not has_file(path):
         raise ModelMissing(f"there is no file {path}; give the path of a .gguf file that exists")
     return ModelPath("gguf", path.absolute(), path.stem)
 
 
 def _folder(path: Path, title: str) -> ModelPath:
-    if not (path / "config.json").is_file():
+    if not has_file(path / "config.json"):
         ggufs = sorted(path.glob("*.gguf"))
         hint = f"; it holds {ggufs[0].name}: give that file as the model" if ggufs else ""
         raise ModelMissing(f"the folder {path} has no config.json, so it is no model folder{hint}")
     _refuse_adapter(path)
-    missing = [file.name for file in weight_files(path) if not file.is_file()]
+    missing = [file.name for file in weight_files(path) if not has_file(file)]
     if missing:
         raise ModelMissing(f"the model folder {path} is not complete: {missing[0]} is missing ({len(missing)} in all)")
     return ModelPath("folder", path.absolute(), title)
@@ -180,9 +183,13 @@ def _folder(path: Path, title: str) -> ModelPath:
 
 def _cached(name: str) -> ModelPath:
     from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
     pull = f"localkv models pull {name}"
-    config = try_to_load_from_cache(name, "config.json", cache_dir=constants.HF_HUB_CACHE)
+    try:
+        config = try_to_load_from_cache(name, "config.json", cache_dir=constants.HF_HUB_CACHE)
+    except HFValidationError as error:  # it knows more rules, such as a longest name
+        raise _no_name(name) from error
     if not isinstance(config, str):
         near = near_names(name, [STARTER, *cached_names()])
         also = f"\nOn this machine there is: {', '.join(near)}" if near else ""

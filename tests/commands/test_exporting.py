@@ -56,6 +56,13 @@ def test_what_cannot_be_exported_is_said(home, talks, capfd, arguments, code, wo
     assert all(word in err for word in words)
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a\0b", "/"])
+def test_names_that_no_file_system_takes(tmp_path, name):
+    """A file name that is too long or odd is refused in a sentence."""
+    with pytest.raises(ExportRefused, match="give another"):
+        exporting.write(tmp_path / name, "text", force=True)
+
+
 def test_a_file_is_not_written_over(home, talks, tmp_path, capfd):
     """Unless that is asked for."""
     file = tmp_path / "x.md"

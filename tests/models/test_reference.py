@@ -80,6 +80,46 @@ def test_missing_paths_are_not_looked_up_on_the_hub(name, cache, tmp_path):
     assert "models pull" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "~nosuch/a",
+        "~nosuch/x.gguf",
+        "a" * 300,
+        "org/" + "b" * 300,
+        "/" + "a" * 300,
+        "a" * 300 + ".gguf",
+        "./" + "a/" * 3000,
+        "./a\0",
+    ],
+)
+def test_names_that_no_file_system_takes(name, cache, tmp_path, monkeypatch):
+    """A home that nobody has, a name that is too long: nothing is there, and it can be stored and said."""
+    monkeypatch.chdir(tmp_path)
+    assert absolute_name(name) in {name, str(tmp_path / name)}
+    with pytest.raises(ModelMissing):
+        locate(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a" * 100, "org/" + "b" * 100, "a--b", "a.git", "org/a-", "a."])
+def test_names_that_the_hub_does_not_take(name, cache, tmp_path, monkeypatch):
+    """What the hub's own rules forbid names no model, and no pull line is given for it."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelMissing, match="names no model"):
+        locate(name, tmp_path)
+
+
+def test_an_index_of_names_that_are_too_long(folder, tmp_path):
+    """An index is data from strangers: names that no disk takes are missing files."""
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "a" * 300}}))
+    with pytest.raises(ModelMissing, match="not complete"):
+        locate(str(folder), tmp_path)
+    (folder / "config.json").write_text(json.dumps({"transformers_weights": "a" * 300 + ".safetensors.index.json"}))
+    with pytest.raises(ModelError):
+        locate(str(folder), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a/b/c", "a/..", "Org/na..me", "-x", "a\nb"])
 def test_nonsense_is_refused(name, cache, tmp_path, monkeypatch):
     """A name that can be neither path nor hub id is refused with what can be written instead."""
