@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localkv.chat.erasures import STILL_READ
 from localkv.chat.query import FILTERS_HELP
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
@@ -221,11 +220,11 @@ class PlainChat(OpenChat):
         if not self.console.agrees(f'Remove "{conversation.name}" for good? [y/N] '):
             return
         logs = logs_only_in(self.talk.store, conversation.id)
-        gone = self.talk.store.erase(conversation.id)
+        left = self.talk.store.erase(conversation.id)
         self.new("")
+        self.console.note(f'[localkv] "{conversation.name}" is removed', *([f"[localkv] {left}"] if left else []))
         freed = forget_through(self.talk.client, logs)
-        self.console.note(f'[localkv] "{conversation.name}" is removed, with {freed.records} cached records')
-        self.console.note(*([] if gone else [f"[localkv] {STILL_READ}"]))
+        self.console.note(f"[localkv] its {freed.records} cached records are gone, too")
 
     def undo(self) -> None:
         """Bring back the conversation that was deleted last."""

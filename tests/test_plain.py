@@ -8,12 +8,14 @@ import threading
 import pytest
 
 from localkv import plain
+from localkv.chat.erasures import Erasures
 from localkv.chat.store import ConversationStore
 from localkv.commands.console import CONTINUED, PROMPT, Console
 from localkv.commands.registry import PLAIN_COMMANDS
 from localkv.commands.setup import find_setup
 from localkv.commands.talk import open_talk
 from localkv.errors import NotWritable, UnknownConversation
+from localkv.tiers.upkeep import Freed
 from tests.commands.engine import CountingRuntime, serving
 
 
@@ -335,6 +337,25 @@ def test_ctrl_c_twice_says_what_is_not_saved(home):
     result = chat(home, "", source=Pressing("say A\n^C\n^C\n"), change=break_database)
     assert result.code == 130
     assert "[localkv] not saved: the disk is full" in result.err
+
+
+def test_erasing_goes_on_though_the_disk_refuses(home, monkeypatch):
+    """/erase removes text and cached state also where the bytes must wait, and says why they do."""
+
+    def refuse(_):
+        raise NotWritable("the disk is full")
+
+    def erase(face):
+        monkeypatch.setattr(Erasures, "complete", refuse)
+        face.take("/erase")
+
+    forgotten = []
+    monkeypatch.setattr(plain, "forget_through", lambda *given: forgotten.append(given[1]) or Freed())
+    result = chat(home, "say B\n", session="one", change=lambda face: (face.take("say A"), erase(face)))
+    assert '"one" is removed' in result.err
+    assert "the disk is full" in result.err
+    assert len(forgotten) == 1
+    assert [name for name, _, _ in names(home)] != ["one"]
 
 
 def test_quit(home):

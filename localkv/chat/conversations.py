@@ -144,13 +144,13 @@ class ConversationTable:
         """Bring it back from the trash."""
         self._change(conversation, "UPDATE conversations SET trashed = ? WHERE id = ?", None)
 
-    def erase(self, *conversations: str) -> bool:
+    def erase(self, *conversations: str) -> str:
         """Remove them with all their messages, for good, from the file, its index and its log. Backups may still have them.
 
-        False: they are removed, and `complete_erasures` is to be called again for the bytes, which another program reads.
+        A sentence: they are removed, and this keeps their bytes in the file until the next start.
         """
         self._remove(conversations)
-        return self.complete_erasures()
+        return self.try_erasures()
 
     def erase_soon(self, *conversations: str, tell: Callable[[str], None]) -> None:
         """As `erase`, but the bytes go in a thread, or at the next start; `tell` gets what went wrong, on that thread."""
@@ -160,6 +160,10 @@ class ConversationTable:
     def begin_erasures(self, tell: Callable[[str], None]) -> None:
         """Go on, in a thread, with erasing what an earlier process could not; `close` waits for it a few seconds."""
         self._erasures.begin(tell)
+
+    def try_erasures(self) -> str:
+        """Why bytes of what was erased are still in the file, after another try; empty if they are gone."""
+        return self._erasures.attempt()
 
     def complete_erasures(self) -> bool:
         """Whether the bytes of all that was erased are gone from the file, its index and its log now."""

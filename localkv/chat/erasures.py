@@ -68,6 +68,15 @@ class Erasures:
                 connection.execute("DELETE FROM erasures WHERE n <= ?", (newest,))
         return True
 
+    def attempt(self) -> str:
+        """Why erased words are still in a file, after another try; empty if they are gone. Whoever erased has done so all the same."""
+        try:
+            return "" if self.complete() else STILL_READ
+        except NotWritable as error:
+            return f"{error}; what was erased leaves the file at the next start"
+        except ConversationError as error:
+            return str(error)
+
     def leave(self) -> None:
         """Wait for the thread, if there is one, for a few seconds: what it has not done then is left to the next start."""
         self._leaving.set()
@@ -78,13 +87,7 @@ class Erasures:
 
     def _work(self, tell: Callable[[str], None]) -> None:
         while self._is_wanted():
-            try:
-                problem = "" if self.complete() else STILL_READ
-            except NotWritable as error:
-                problem = f"{error}; what was erased leaves the file at the next start"
-            except ConversationError as error:
-                problem = str(error)
-            if problem:
+            if problem := self.attempt():
                 tell(problem)
 
     def _is_wanted(self) -> bool:

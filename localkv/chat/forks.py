@@ -176,7 +176,7 @@ class ForkTable(MessageTable):
             )
             if gone:
                 note(connection)
-        self.complete_erasures()
+        self.try_erasures()
         return len(gone)
 
     def fork(self, message: str, name: str, title: str = "") -> Conversation:

@@ -18,12 +18,14 @@ from localkv.chat.tree import Conversation, Message
 from localkv.chat.visible import one_line, visible
 from localkv.commands import forking, put
 from localkv.commands.order import ORDERS, Line, Order, Place, arranged, has_tags, place_of, titled
-from localkv.commands.setup import find_setup
+from localkv.commands.setup import Setup, find_setup
 from localkv.commands.shelf import AsJson, Name, counted, explained, open_store, print_document
-from localkv.errors import ConfigError
+from localkv.config import Config
+from localkv.errors import ConfigError, LocalKVError, StoreError
 from localkv.kv.record import ID_BYTES
 from localkv.paths import find_home
 from localkv.service.caretaker import forget, logs_lost, logs_only_in
+from localkv.service.protocol import TokenLog
 from localkv.tiers.upkeep import Freed
 from localkv.units import format_age, format_bytes, format_count
 
@@ -93,11 +95,12 @@ def rename_session(
 
 
 @app.command("rm")
-def remove_session(name: Name, as_json: AsJson = False) -> None:
+def remove_session(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Remove a conversation and all its branches, for good, with the cached state that is its alone."""
     with open_store() as store:
+        setup, config = _settings(context)
         conversation = store.by_name(name)
-        freed = _erase(store, conversation)
+        freed = _erase(store, setup, config, conversation)
     if as_json:
         print_document(describe(conversation) | {"removed_records": freed.records, "freed_bytes": freed.n_bytes})
     else:
@@ -107,12 +110,13 @@ def remove_session(name: Name, as_json: AsJson = False) -> None:
 
 
 @app.command("empty-trash")
-def empty_trash(as_json: AsJson = False) -> None:
+def empty_trash(context: typer.Context, as_json: AsJson = False) -> None:
     """Remove all conversations in the trash, and branches that were taken away, for good."""
     with open_store() as store:
+        setup, config = _settings(context)
         trashed = [each for each in store.list(include_trashed=True) if each.trashed is not None]
-        freed = _erase(store, *trashed) if trashed else Freed()
-        n_messages, freed_too = _erase_taken(store)
+        freed = _erase(store, setup, config, *trashed) if trashed else Freed()
+        n_messages, freed_too = _erase_taken(store, setup, config)
         freed += freed_too
     if as_json:
         removed: dict[str, Any] = {"removed": [describe(each) for each in trashed], "removed_messages": n_messages}
@@ -141,22 +145,37 @@ def restore_sessions(
     raise typer.Exit(done)
 
 
-def _erase(store: ConversationStore, *conversations: Conversation) -> Freed:
+def _settings(context: typer.Context) -> tuple[Setup, Config]:
+    """What the removal of cached state needs, read before anything is removed. Raises ConfigError."""
+    setup: Setup = context.obj or find_setup()
+    return setup, setup.load()
+
+
+def _erase(store: ConversationStore, setup: Setup, config: Config, *conversations: Conversation) -> Freed:
     """Text first, then cached state: what stays if this is cut off can be found by `localkv gc`."""
-    setup, keys = find_setup(), [each.id for each in conversations]
+    keys = [each.id for each in conversations]
     logs = logs_only_in(store, *keys)
     store.erase(*keys)
-    return forget(setup.home, setup.load(), logs)
+    return _forget(setup, config, logs)
 
 
-def _erase_taken(store: ConversationStore) -> tuple[int, Freed]:
+def _erase_taken(store: ConversationStore, setup: Setup, config: Config) -> tuple[int, Freed]:
     """How many messages of branches that were taken away are gone now, and what of the cache."""
     before = store.token_logs()
     n_messages = store.erase_taken()
     if not n_messages:
         return 0, Freed()
-    setup = find_setup()
-    return n_messages, forget(setup.home, setup.load(), logs_lost(before, store.token_logs()))
+    return n_messages, _forget(setup, config, logs_lost(before, store.token_logs()))
+
+
+def _forget(setup: Setup, config: Config, logs: Sequence[TokenLog]) -> Freed:
+    """What of the cache is gone. Raises StoreError, which says that the text is removed all the same."""
+    try:
+        return forget(setup.home, config, logs)
+    except LocalKVError as error:
+        raise StoreError(
+            f"the text is removed, but not its cached state: {error}; `localkv gc` removes what is left"
+        ) from error
 
 
 def _freed(freed: Freed) -> str:

@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from localkv.chat.erasures import STILL_READ
 from localkv.chat.store import ConversationStore
 from localkv.chat.visible import visible
 from localkv.commands.output import ProgressLine, shown_on
@@ -21,7 +20,6 @@ from localkv.errors import (
     ConfigError,
     ConversationExists,
     LocalKVError,
-    NotWritable,
     SearchRefused,
     UnknownConversation,
     UnusableName,
@@ -67,11 +65,7 @@ def explained() -> Iterator[None]:
 
 def _complete_erasures(store: ConversationStore) -> None:
     """What this or an earlier process erased leaves the files; what keeps it from that is no failure of the command."""
-    try:
-        problem = "" if store.complete_erasures() else STILL_READ
-    except NotWritable as error:
-        problem = str(error)
-    if problem:
+    if problem := store.try_erasures():
         typer.echo(visible(problem), err=True)
 
 

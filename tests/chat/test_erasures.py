@@ -109,7 +109,7 @@ def test_others_read_and_write_between_two_steps(tmp_path, monkeypatch):
             store._remove([more.pop()])
 
     monkeypatch.setattr(store._erasures._leaving, "wait", meanwhile)
-    assert store.erase(secret)
+    assert store.erase(secret) == ""
     assert len(steps) > 6, "several steps for each of four erasures"
     assert len(store.search("harmless step", 1000)) == len(steps)
     assert len(store.search("harmless words", 1000)) == 120
@@ -199,7 +199,7 @@ def test_another_program_that_reads_is_waited_for_by_the_next_start(store, tmp_p
     reader = sqlite3.connect(tmp_path / "conversations.db", isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM messages").fetchall()
-    assert store.erase(secret) is False
+    assert store.erase(secret) == STILL_READ
     talk(store, "meanwhile", "words")
     told = []
     store.begin_erasures(told.append)
@@ -209,6 +209,24 @@ def test_another_program_that_reads_is_waited_for_by_the_next_start(store, tmp_p
     reader.close()
     assert left(tmp_path) != []
     assert store.complete_erasures()
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [NotWritable("the disk is full"), ConversationError("it is damaged")])
+def test_what_was_removed_is_removed_whatever_keeps_its_bytes(store, tmp_path, monkeypatch, error):
+    """Whoever erases goes on to the cached state: a database that refuses after the commit is a sentence, and tried again later."""
+    secret = furnish(store)
+
+    def refuse(*_):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Erasures, "_merge", refuse)
+        assert str(error) in store.erase(secret)
+        store.take_away(store.path(store.by_name("late").id)[-1].id)
+        assert store.erase_taken() == 1
+    assert secret not in [each.id for each in store.list()]
+    assert store.try_erasures() == ""
     assert left(tmp_path) == []
 
 
@@ -259,7 +277,7 @@ def test_two_processes_complete_the_same_erasures(store, tmp_path, monkeypatch):
             other._remove([later])
 
     monkeypatch.setattr(store._erasures._leaving, "wait", meanwhile)
-    assert store.erase(secret)
+    assert store.erase(secret) == ""
     other.close()
     assert left(tmp_path) == []
     assert look(tmp_path, "SELECT count(*) FROM erasures") == [(0,)]
@@ -288,7 +306,7 @@ def test_system_prompts_are_erased_like_all_else(tmp_path):
     for path in (tmp_path / "backups").iterdir():
         path.unlink()
     assert sorted(hit.snippet for hit in store.search("role:system open")) == ["open door", "open sesame"]
-    assert store.erase(secret)
+    assert store.erase(secret) == ""
     assert [hit.snippet for hit in store.search("role:system open")] == ["open door"]
     store.close()
     assert left(tmp_path) == []

@@ -5,12 +5,17 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from localkv.chat.erasures import Erasures
 from localkv.chat.store import ConversationStore
 from localkv.chat.visible import one_line
+from localkv.commands import sessions
 from localkv.commands.sessions import app, render_list
+from localkv.commands.setup import find_setup
 from localkv.config import ModelSection, SamplingSection
+from localkv.errors import EngineUnavailable, NotWritable
 from localkv.kv.record import pack_ids
 from localkv.paths import find_home
+from localkv.tiers.upkeep import Freed
 
 
 @pytest.fixture
@@ -134,6 +139,70 @@ def test_rm(talk, store):
     assert run("rm", "talk", "--json").exit_code == 2
     store.create("talk", model=ModelSection(), sampling=SamplingSection())
     assert json.loads(run("rm", "talk", "--json").stdout)["session"] == "talk"
+
+
+def empty_the_trash(store, talk):
+    store.trash(talk.id)
+    return ["empty-trash"]
+
+
+def empty_the_trash_of_branches(store, talk):
+    store.take_away(store.path(talk.id)[-1].id)
+    return ["empty-trash"]
+
+
+removals = pytest.mark.parametrize("removal", [lambda *_: ["rm", "talk"], empty_the_trash, empty_the_trash_of_branches])
+
+
+@removals
+def test_nothing_is_removed_without_the_settings(home, talk, store, removal):
+    """Cached state is removed through the settings: if they cannot be read that is said while everything is still there."""
+    arguments, before = removal(store, talk), store.token_logs()
+    home.config_file.write_text("[engine")
+    result = run(*arguments)
+    assert (result.exit_code, "config.toml" in result.stderr) == (2, True)
+    assert store.token_logs() == before
+    assert len(store.list(include_trashed=True)) == 1
+
+
+@removals
+def test_settings_of_the_command_line_count(home, talk, store, removal, tmp_path):
+    """`localkv --config FILE sessions` removes with that file, also while the home's own cannot be read."""
+    arguments = removal(store, talk)
+    home.config_file.write_text("[engine")
+    file = tmp_path / "other.toml"
+    file.write_text("")
+    assert CliRunner().invoke(app, arguments, obj=find_setup(file)).exit_code == 0
+
+
+@removals
+def test_cached_state_that_stays_is_said(talk, store, removal, monkeypatch):
+    """If the text is gone and the cache refuses, both are said, with the way to remove the rest."""
+
+    def refuse(*_):
+        raise EngineUnavailable("the engine ended just now")
+
+    arguments = removal(store, talk)
+    monkeypatch.setattr(sessions, "forget", refuse)
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert all(words in result.stderr for words in ("the text is removed", "the engine ended", "localkv gc"))
+
+
+@removals
+def test_a_disk_that_refuses_keeps_bytes_and_no_cached_state(talk, store, removal, monkeypatch):
+    """What keeps the bytes of removed text in the file is said, and is no reason to leave the cached state."""
+    arguments, forgotten = removal(store, talk), []
+
+    def refuse(_):
+        raise NotWritable("the disk is full")
+
+    monkeypatch.setattr(Erasures, "complete", refuse)
+    monkeypatch.setattr(sessions, "forget", lambda *given: forgotten.append(given[2]) or Freed())
+    result = run(*arguments)
+    assert (result.exit_code, "the disk is full" in result.stderr) == (0, True)
+    assert "removed" in result.stdout
+    assert len(forgotten) == 1
 
 
 def test_a_damaged_database_exits_1_with_a_sentence(home):

@@ -227,7 +227,7 @@ def test_erase_in_the_plain_chat(talks, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("/erase\n"))
     with serving(talks, KeepingRuntime(talks)):
         code, _, err = run(capsys, "chat", "--plain", "--session", "secret")
-    assert (code, "removed, with 3 cached records" in err) == (0, True)
+    assert (code, "its 3 cached records are gone" in err) == (0, True)
     assert b"swordfish" not in everything(talks)
     assert len(records(talks)) == 4
 
