@@ -214,13 +214,19 @@ def clear_unfinished(database: Path, backups: Path) -> None:
 def in_use(database: Path) -> bool:
     """Whether another process has the database open. Not known on Windows, where an open file cannot be renamed anyway.
 
-    This process must not have it open: closing any descriptor of a file drops all its locks.
+    This process must not have it open: closing any descriptor of a file drops all its locks. Raises NotWritable.
     """
-    if os.name == "nt" or not database.exists():
+    if os.name == "nt":
         return False
     import fcntl
 
-    fd = os.open(database, os.O_RDWR)
+    try:
+        fd = os.open(database, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        what = f"whether another localkv has {database} open cannot be seen ({error.strerror})"
+        raise NotWritable(f"{what}; give yourself the right to write to it, then run this again") from error
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_SIZE, _SHARED_FIRST)
     except OSError:

@@ -1,6 +1,7 @@
 """Backups of the conversations: one a day, verified, seven kept; and the way back."""
 
 import contextlib
+import errno
 import os
 import random
 import sqlite3
@@ -268,6 +269,28 @@ def test_a_database_in_use_is_not_replaced(path, backups):
         other.stdin.close()
     assert not in_use(path)
     restore(path, look(backup, SCHEMA))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="record locks are POSIX")
+@pytest.mark.parametrize("refusal", [PermissionError(errno.EACCES, "no"), OSError(errno.EROFS, "no"), None])
+def test_a_database_that_cannot_be_opened_is_not_replaced(path, backups, monkeypatch, refusal):
+    """A file of another user, a disk that is read-only, a folder in its place: nobody can tell who has it open, and that is said."""
+    fill(path, backups, "precious")
+    backup = look(daily(path, backups, path.stat().st_mtime), SCHEMA)
+    real = os.open
+
+    def refuse(file, *flags, **options):
+        if file == path:
+            raise refusal
+        return real(file, *flags, **options)
+
+    if refusal:
+        monkeypatch.setattr(os, "open", refuse)
+    else:
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(NotWritable, match="right to write"):
+        restore(path, backup)
 
 
 def test_a_restore_that_is_cut_off_can_be_repeated(path, backups, monkeypatch):
