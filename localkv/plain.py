@@ -338,8 +338,6 @@ class PlainChat(OpenChat):
 
 def run(setup: Setup, *, model: str | None, session: str | None, private: bool = False) -> int:
     """Chat on the standard streams; returns the exit code. Raises LocalKVError if it cannot begin."""
-    if hasattr(sys.stdin, "reconfigure"):
-        sys.stdin.reconfigure(errors="replace")
     with open_talk(setup) as talk:
         config = talk.config
         draft = Draft(config.model, config.sampling, config.chat.system, private=private)

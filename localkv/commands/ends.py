@@ -6,6 +6,7 @@ engine save for a bounded time, and closes. A second signal does not interrupt t
 
 import contextlib
 import errno
+import io
 import os
 import signal
 import sys
@@ -59,13 +60,20 @@ def exit_within(seconds: float, exit_code: int) -> None:
 
 
 def open_streams() -> None:
-    """A program may be started without standard streams (`>&-`, a service): what is missing reads nothing and writes into the void."""
+    """Standard streams that are there and take any text.
+
+    A program may be started without them (`>&-`, a service): what is missing reads nothing and writes into the void. Bytes that are no
+    text are read as such; characters that the locale does not have, or that no file has, are written with a backslash.
+    """
     if sys.stdin is None:
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  as long as the process
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != errors:
+            stream.reconfigure(errors=errors)
 
 
 def settle_stdout() -> OSError | None:

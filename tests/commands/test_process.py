@@ -1,6 +1,7 @@
 """The commands as processes of their own, with an engine in the test's process: pipes, signals, exit codes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -55,6 +56,42 @@ def test_reader_that_goes_away_stops_the_answer(home):
     assert "Exception" not in err
     shown = json.loads(start("sessions", "show", "s", "--json").communicate()[0])
     assert shown["path"][1]["text"].startswith("Half")
+
+
+def run_in(encoding, *arguments, given=b"", **more):
+    """Exit code and output of a command, as bytes, whose standard streams have this encoding."""
+    command = [sys.executable, "-m", "localkv", *arguments]
+    environment = os.environ | {"PYTHONIOENCODING": encoding} | more
+    done = subprocess.run(command, input=given, capture_output=True, check=False, env=environment)
+    assert b"Traceback" not in done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("say", "-", "--session", "s", "--new"), ("chat", "--plain", "--session", "s")])
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+def test_bytes_that_are_no_text_are_read(home, arguments, encoding):
+    """What is piped in need not be text in every byte: the rest of the question is asked."""
+    with serving(home, CountingRuntime()) as engine:
+        assert run_in(encoding, *arguments, given=b"say A\xff\xfe\n")[0] == 0
+    assert engine.requests[0].lines[-1].text.strip() == "say A\ufffd\ufffd"
+
+
+def test_an_answer_ends_in_any_locale(home):
+    """Characters that the locale does not have are written with a backslash, and what follows them is there: said, opened, listed."""
+    with serving(home, CountingRuntime()):
+        said = run_in("latin-1:strict", "say", "say caf\xe9 say \U0001f600 say B", "--session", "s", "--new")
+    with serving(home, CountingRuntime()):
+        opened = run_in("latin-1:strict", "chat", "--plain", "--session", "s")
+    listed = run_in("latin-1:strict", "sessions", "show", "s")
+    for code, out in (said, opened, listed):
+        assert (code, b"caf\xe9\\U0001f600B" in out) == (0, True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux")
+def test_paths_that_are_no_text_are_shown(tmp_path):
+    """Folders may have names that no encoding knows."""
+    code, out = run_in("utf-8:strict", "paths", LOCALKV_HOME=os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    assert (code, b"\\udcff" in out) == (0, True)
 
 
 def test_chat_in_a_pipe_is_plain(home):
