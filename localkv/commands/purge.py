@@ -1,6 +1,6 @@
 """`localkv purge --cache | --models | --all`: deletes whole parts of what localkv keeps, and says how much they are.
 
-Refuses while an engine runs. Models in the Hugging Face cache belong to other programs too and stay. Thread: main.
+Refuses while an engine runs, and to delete conversations that are open. Models in the Hugging Face cache belong to other programs too and stay. Thread: main.
 """
 
 import contextlib
@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from localkv.chat.backups import in_use
 from localkv.commands.machine import folder_bytes
 from localkv.commands.output import print_json, print_lines, print_table
 from localkv.commands.setup import Setup
-from localkv.errors import ConfigError, PathError, StoreLocked
+from localkv.errors import ConfigError, ConversationError, PathError, StoreLocked
 from localkv.paths import Home
 from localkv.service.caretaker import alone
 from localkv.units import format_bytes
@@ -20,7 +21,7 @@ Part = Literal["cache", "models", "all"]
 
 
 def run(setup: Setup, part: Part, *, sure: bool, as_json: bool) -> int:
-    """Delete `part` after asking, unless `sure`; the exit code. Raises StoreLocked, ConfigError, PathError."""
+    """Delete `part` after asking, unless `sure`; the exit code. Raises StoreLocked, ConversationError, ConfigError, PathError."""
     places = _places(setup, part)
     sizes = {name: sum(_bytes(path) for path in paths) for name, paths in places.items()}
     if not sure and not _agreed(sizes, as_json=as_json):
@@ -29,6 +30,10 @@ def run(setup: Setup, part: Part, *, sure: bool, as_json: bool) -> int:
     with alone(setup.home) as nobody:
         if not nobody:
             raise StoreLocked("an engine is running and uses these files; quit every localkv, then run this again")
+        if part == "all" and in_use(setup.home.database):
+            raise ConversationError(
+                f"another localkv has {setup.home.database} open; quit every localkv, then run this again; nothing was deleted"
+            )
         for paths in places.values():
             for path in paths:
                 _delete(path, keep=setup.home.engine_lock)
@@ -45,10 +50,16 @@ def _places(setup: Setup, part: Part) -> dict[str, list[Path]]:
     places = {"cache": [home.cache_dir], "models": [home.models_dir]}
     if part != "all":
         return {part: places[part]}
-    database = [Path(f"{home.database}{suffix}") for suffix in ("", "-wal", "-shm")]
-    kept_aside = sorted(home.data_dir.glob(f"{home.database.name}.*"))
+    name = home.database.name
+    patterns = (
+        name,
+        f"{name}-*",
+        f"{name}.*",
+        f".{name}.*",
+    )  # SQLite's logs; what a restore kept aside; what it left half made
+    files = sorted(path for pattern in patterns for path in home.data_dir.glob(pattern))
     return places | {
-        "conversations": [*database, *kept_aside, home.backups],
+        "conversations": [*files, home.backups],
         "logs": [home.logs],
         "settings": [home.config_dir],
     }

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 
@@ -319,6 +320,38 @@ def test_purge_of_everything(talks, capsys):
     assert code == 0
     assert set(report["deleted"]) == {"cache", "models", "conversations", "logs", "settings"}
     assert [path for path in talks.data_dir.parent.rglob("*") if path.is_file() and path != talks.engine_lock] == []
+
+
+@pytest.mark.parametrize("kept", ["", ".20260101T000000.000000Z.before-restore"])
+def test_purge_leaves_no_text_beside_the_database(talks, capsys, kept):
+    """Logs of SQLite, files that a restore kept aside and copies that a kill left half made hold conversations, too."""
+    with contextlib.closing(sqlite3.connect(talks.database)) as database:
+        database.execute("PRAGMA journal_mode = DELETE")
+    files = [f"conversations.db{kept}{suffix}" for suffix in ("-wal", "-shm", "-journal")]
+    for file in (*files, ".conversations.db.part", ".conversations.db.part-journal"):
+        (talks.data_dir / file).write_bytes(b"swordfish")
+    assert run(capsys, "purge", "--all", "--yes")[0] == 0
+    assert [path for path in talks.data_dir.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="record locks are POSIX")
+def test_purge_of_everything_waits_for_open_conversations(talks, capsys):
+    """A chat may be open without an engine: what it writes would be lost, so nothing is deleted; the cache alone may go."""
+    program = (
+        "import sys; from pathlib import Path; from localkv.chat.store import ConversationStore\n"
+        "s = ConversationStore.open(Path(sys.argv[1]), Path(sys.argv[2])); s.list(); print('open', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(talks.database), str(talks.backups)]
+    before = records(talks)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "open\n"
+        code, _, err = run(capsys, "purge", "--all", "--yes")
+        assert (code, "quit every localkv" in err) == (1, True)
+        assert (records(talks), talks.database.exists()) == (before, True)
+        assert run(capsys, "purge", "--cache", "--yes")[0] == 0
+        other.stdin.close()
+    assert run(capsys, "purge", "--all", "--yes")[0] == 0
+    assert not talks.database.exists()
 
 
 def test_purge_asks_refuses_and_wants_one_part(talks, capsys):
