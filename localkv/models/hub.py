@@ -1,7 +1,7 @@
 """Models of the Hugging Face hub: fetch into the user's own cache, list what is there, remove it.
 
-The user's cache and login are used, never copied; only safetensors and small text files are fetched. This is the one
-module that opens connections, and only in `pull`. Torch-free. Thread: any; `pull` calls back from several.
+The user's cache and login are used, never copied; only safetensors and small text files are fetched. Connections are opened in
+`pull` alone; beside it only pip opens some, for the starter (models/starter.py). Torch-free. Thread: any; `pull` calls back from several.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from localkv.errors import FetchFailed, ModelError, ModelGated, ModelMissing
 from localkv.models.reference import STARTER, is_path, locate, near_names
 from localkv.models.starter import GGUF_NAME, ReportProgress
+from localkv.paths import has_file, has_folder
 from localkv.units import format_bytes
 
 WANTED = ("*.safetensors", "*.json", "*.model", "*.jinja", "*.txt", "*.tiktoken")
@@ -89,7 +90,14 @@ def remove(name: str, models_dir: Path) -> int:
     from huggingface_hub import constants, scan_cache_dir
 
     strategy = scan_cache_dir(constants.HF_HUB_CACHE).delete_revisions(*revisions)
-    strategy.execute()
+    try:
+        strategy.execute()
+    except OSError as error:
+        raise ModelError(f"{name} could not be deleted: {error.strerror or error}") from error
+    places = (*strategy.repos, *strategy.snapshots, *strategy.refs, *strategy.blobs)
+    left = sorted(str(path) for path in places if has_file(path) or has_folder(path))
+    if left:  # what it may not delete it passes over
+        raise ModelError(f"{name} could not be deleted: {left[0]} is still there; mend its permissions, then run this again")
     return int(strategy.expected_freed_size)
 
 

@@ -211,6 +211,22 @@ def test_remove(cache, tmp_path):  # noqa: F811
         hub.remove(str(tmp_path), tmp_path)
 
 
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
+def test_what_is_not_deleted_is_said(cache, tmp_path, monkeypatch, error):  # noqa: F811
+    """The cache may belong to somebody else: nobody is told of free space while the files are still there."""
+
+    def refuse(*_, **__):
+        raise error
+
+    add_repository(cache, "Org/chat")
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", refuse)
+        with pytest.raises(ModelError, match="could not be deleted"):
+            hub.remove("Org/chat", tmp_path)
+    assert [model.name for model in hub.list_local(tmp_path)] == ["Org/chat"]
+    assert hub.remove("Org/chat", tmp_path) > 0
+
+
 def test_remove_a_starter_that_is_a_link(tmp_path):
     """What was linked from elsewhere stays there: only the link goes."""
     elsewhere = tmp_path / "elsewhere"
