@@ -8,6 +8,7 @@ Invariant: under the final name lies the whole file with the right hash, or noth
 the way, synced and renamed.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -58,9 +59,9 @@ def fetch(models_dir: Path, progress: ReportProgress, *, files: Files | None = N
     """The starter's GGUF in `models_dir`, fetched first if it is not there. Raises FetchFailed."""
     files = files or Files()
     target = models_dir / "starter" / GGUF_NAME
-    if is_trusted(target):
-        return target
     try:
+        if is_trusted(target):
+            return target
         files.make_dir(target.parent)
         with FileLock(models_dir / ".starter.lock"):
             if not is_trusted(target):
@@ -78,7 +79,7 @@ def is_trusted(target: Path) -> bool:
         return False
     try:
         known = json.loads(_trust_file(target).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         known = None
     if known == {"sha256": GGUF_SHA256, "status": stamp}:
         return True
@@ -224,5 +225,7 @@ def _trust_file(target: Path) -> Path:
 
 
 def _trust(files: Files, target: Path) -> None:
+    """Remember that `target` was hashed. Where that cannot be written it is hashed again the next time."""
     body = json.dumps({"sha256": GGUF_SHA256, "status": _stamp(target)})
-    replace_durably(files, _trust_file(target), body.encode())
+    with contextlib.suppress(OSError):
+        replace_durably(files, _trust_file(target), body.encode())

