@@ -10,9 +10,9 @@ from typing import Any
 from localkv.commands import asking, machine
 from localkv.commands.output import print_json, print_sections
 from localkv.commands.setup import Setup
+from localkv.commands.talk import changed_model
 from localkv.config import Config, ModelSection
 from localkv.errors import ConfigError, LocalKVError, PathError
-from localkv.models.reference import absolute_name
 from localkv.service.protocol import Examine, Report
 
 Sections = dict[str, Mapping[str, Any]]
@@ -27,7 +27,7 @@ def run(setup: Setup, *, model: str | None, as_json: bool, ask: AskEngine | None
     problems: list[str] = []
     config = _config(setup, problems)
     sections = machine_sections(setup, config)
-    section = config.model if model is None else ModelSection(name=absolute_name(model), quant=config.model.quant)
+    section = changed_model(config.model, {} if model is None else {"name": model}, "--model")
     try:
         sections.update((ask or ask_engine)(setup, config, section))
     except LocalKVError as error:

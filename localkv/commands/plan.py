@@ -10,8 +10,8 @@ from typing import Any
 from localkv.commands import asking
 from localkv.commands.output import print_json, print_lines, print_table
 from localkv.commands.setup import Setup
+from localkv.commands.talk import changed_model
 from localkv.config import Config, ModelSection
-from localkv.models.reference import absolute_name
 from localkv.service.protocol import Estimate, Estimated
 from localkv.units import format_bytes, format_count, format_seconds
 
@@ -44,20 +44,11 @@ class Cost:
 def run(setup: Setup, *, model: str | None, quant: str | None, as_json: bool, ask: AskEngine | None = None) -> None:
     """Print the table, or one JSON document. Raises LocalKVError."""
     config = setup.load()
-    section = config.model if model is None else ModelSection(name=absolute_name(model), quant=config.model.quant)
-    if quant is not None:
-        section = config_quant(section, quant)
+    given = {name: value for name, value in (("name", model), ("quant", quant)) if value is not None}
+    section = changed_model(config.model, given, "the command line")
     found = (ask or ask_engine)(setup, config, section)
     costs = [cost_of(found, n) for n in LENGTHS]
     print_json(as_document(found, costs)) if as_json else _print(found, costs)
-
-
-def config_quant(section: ModelSection, quant: str) -> ModelSection:
-    """`section` with other quantisation. Raises ConfigError."""
-    from localkv.config import convert_config
-
-    fields = {"name": section.name, "dtype": section.dtype, "trust_remote_code": section.trust_remote_code, "quant": quant}
-    return convert_config({"model": fields}, "--quant").model
 
 
 def ask_engine(setup: Setup, config: Config, model: ModelSection) -> Estimated:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from localkv.commands.registry import Call
-from localkv.config import ModelSection
 from localkv.errors import ConfigError, UnknownConversation
 from localkv.tui import filing
 from localkv.tui.theme import choose_theme
@@ -79,7 +78,9 @@ def _system(screen: "ChatScreen", text: str) -> None:
 
 def _model(screen: "ChatScreen", name: str) -> None:
     if name:
-        screen.desk.set_model(ModelSection(name=name))
+        from localkv.commands.talk import changed_model
+
+        screen.desk.set_model(changed_model(screen.desk.model, {"name": name}, "/model"))
         screen.stage.prepare()
         screen.say(f"model: {screen.desk.model.name}")
         return

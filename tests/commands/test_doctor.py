@@ -104,6 +104,19 @@ def test_report_with_another_model(home, capsys):
     assert "everything works" in capsys.readouterr().out
 
 
+def test_another_model_is_loaded_as_a_chat_loads_it(home, capsys):
+    """All of the section [model] holds for it; code is trusted of the settings' model alone."""
+    home.config_file.write_text('[model]\nname = "org/own"\ndtype = "float32"\nquant = "8bit"\ntrust_remote_code = true\n')
+    asked = []
+    for model in (None, "org/own", "org/other"):
+        doctor.run(find_setup(), model=model, as_json=True, ask=lambda *given: asked.append(given[2]) or {})
+    assert [(each.name, each.dtype, each.quant, each.trust_remote_code) for each in asked] == [
+        ("org/own", "float32", "8bit", True),
+        ("org/own", "float32", "8bit", True),
+        ("org/other", "float32", "8bit", False),
+    ]
+
+
 def test_report_without_an_engine(home, capsys):
     """If the engine cannot start, that is a line of the report, the rest is there, and the exit code is 1."""
 

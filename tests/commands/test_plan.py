@@ -7,6 +7,7 @@ import pytest
 
 from localkv.commands import plan
 from localkv.commands.setup import find_setup
+from localkv.commands.talk import changed_model
 from localkv.errors import ConfigError, EngineError
 from localkv.messages import Estimated, SlidingCost
 from localkv.service.protocol import decode_reply, encode
@@ -113,6 +114,18 @@ def test_model_and_quant_reach_the_engine(home):
     assert (section.name, section.quant) == ("starter", "4bit")
     with pytest.raises(ConfigError, match="3bit"):
         run(home, quant="3bit")
+
+
+def test_planned_is_what_the_chat_would_load(home, tmp_path, monkeypatch):
+    """All of the section [model] holds for a model that is named, as it does in a chat; code is trusted of the settings' model alone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "little").mkdir()
+    home.config_file.write_text('[model]\nname = "org/own"\ndtype = "float32"\nquant = "8bit"\ntrust_remote_code = true\n')
+    base = find_setup().load().model
+    for model in ("little", "org/own", "org/other"):
+        assert run(home, model=model) == changed_model(base, {"name": model}, "x")
+    assert run(home, quant="4bit") == changed_model(base, {"quant": "4bit"}, "x")
+    assert run(home) == base
 
 
 class Estimating(CountingRuntime):

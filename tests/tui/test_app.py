@@ -1,9 +1,11 @@
 """The chat screen as a person uses it: keys in, rows out, with a scripted engine behind it."""
 
+import msgspec
 import pytest
 from textual.events import Key, Paste, Resize
 from textual.geometry import Size
 
+from localkv.config import ModelSection
 from localkv.errors import EngineUnavailable, NotWritable
 from localkv.service.protocol import Failed
 from localkv.service.turn_events import EngineRestarted, Unsaved
@@ -652,6 +654,30 @@ def test_refused_writes_are_notices(world):
         assert pilot.app.chat_screen.desk.title == "first"
 
     play(world.app(session="first"), scene)
+
+
+def test_a_model_that_is_named_keeps_the_other_settings(world, tmp_path, monkeypatch):
+    """/model changes the name alone, as in plain mode: dtype and quant stay, a folder becomes absolute, code is trusted of one model."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "little").mkdir()
+    own = ModelSection(name="org/own", dtype="float32", quant="8bit", trust_remote_code=True)
+    found = []
+
+    async def scenario(pilot):
+        desk = pilot.app.chat_screen.desk
+        for name in ("org/own", "little", "org/other"):
+            desk.set_model(own)
+            pilot.app.chat_screen.composer.load_text(f"/model {name}")
+            await pilot.press("enter")
+            await pilot.pause()
+            found.append(desk.model)
+
+    play(world.app(), scenario)
+    assert found == [own, replaced(own, name=str(tmp_path / "little")), replaced(own, name="org/other")]
+
+
+def replaced(model, name):
+    return msgspec.structs.replace(model, name=name, trust_remote_code=False)
 
 
 def test_slash_commands(world):
