@@ -6,6 +6,8 @@ Frozen; reads the configuration only when asked, so that `paths` and `logs` work
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from localkv.config import Config, load_config
 from localkv.errors import ConfigError
 from localkv.paths import Home, at_home, find_home, has_file
@@ -23,12 +25,19 @@ class Setup:
         return self.given_file or self.home.config_file
 
     def load(self) -> Config:
-        """The settings in force. Raises ConfigError; a file named with --config must exist."""
+        """The settings in force. Raises ConfigError; a file named with --config must exist.
+
+        A model's folder that is written from here is absolute: the engine, and the next face, may have been started elsewhere.
+        """
         if self.given_file is not None and not has_file(self.given_file):
             raise ConfigError(
                 f"{self.given_file}: there is no such file; give another one after --config, or leave the option out"
             )
-        return load_config(self.config_file)
+        from localkv.models.reference import absolute_name
+
+        config = load_config(self.config_file)
+        model = msgspec.structs.replace(config.model, name=absolute_name(config.model.name))
+        return msgspec.structs.replace(config, model=model)
 
 
 def find_setup(given_file: Path | None = None) -> Setup:

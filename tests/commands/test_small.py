@@ -8,10 +8,14 @@ import pytest
 from huggingface_hub import constants
 
 from localkv.commands import logs, models, output, paths
+from localkv.commands.console import Console
 from localkv.commands.setup import Setup, find_setup
+from localkv.commands.talk import open_talk
 from localkv.errors import FetchFailed, PathError
 from localkv.events import Event, EventLog
 from localkv.models import hub, starter
+from localkv.plain import Draft, PlainChat
+from localkv.tui.desk import Desk
 
 
 class Terminal(io.StringIO):
@@ -37,6 +41,30 @@ def test_paths_name_every_place(home, capsys):
     out = capsys.readouterr().out
     assert all(place in out for place in places.values())
     assert "precious" in out
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("little", "{here}/little"),
+        ("./little", "{here}/little"),
+        ("org/little", "{here}/org/little"),
+        ("none.gguf", "{here}/none.gguf"),
+        ("org/other", "org/other"),
+        ("starter", "starter"),
+    ],
+)
+def test_a_model_of_the_settings_means_the_same_everywhere(home, tmp_path, monkeypatch, written, meant):
+    """A folder that is written from here is absolute in what faces begin, wherever the engine runs; a hub id and the starter stay."""
+    for folder in ("little", "org/little", "starter"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    home.config_file.write_text(f'[model]\nname = "{written}"\n')
+    with open_talk(find_setup(), io.StringIO()) as talk:
+        face = PlainChat(talk, Console(io.StringIO(), io.StringIO(), io.StringIO()), Draft(None, None, ""))
+        face.new("")
+        names = {face.draft.model.name, Desk(talk.store, talk.config).model.name}
+    assert names == {meant.format(here=tmp_path)}
 
 
 @pytest.mark.parametrize("time", [1e300, -1e300, 1e12, -1.0, 0.0])
