@@ -93,7 +93,7 @@ class EngineSection(Section, frozen=True):
 
 
 class MemorySection(Section, frozen=True):
-    """[memory]: how much each tier may take. Sizes are text: "8 GiB", "512 MiB"; "auto" measures."""
+    """[memory]: how much each tier may take. Sizes are text: "8 GiB", "512 MiB"; "auto", where it is the default, measures."""
 
     ram_pool: str = "auto"
     """KV records in RAM. "auto": a quarter of the memory available at start (container limits count)."""
@@ -111,6 +111,10 @@ class MemorySection(Section, frozen=True):
     """...down to this share; the least valuable records go."""
     reuse_half_life_hours: Annotated[float, msgspec.Meta(gt=0.0, le=87600.0)] = 72.0
     """After so long without use a conversation is half as likely to be opened again. A twelfth of it where habits change fast."""
+
+
+_MEASURED = MemorySection()
+"""Its sizes that are "auto" may be."""
 
 
 class ChatSection(Section, frozen=True):
@@ -171,7 +175,7 @@ def convert_config(raw: dict[str, Any], source: str) -> Config:
     for field in MemorySection.__struct_fields__:
         value = getattr(config.memory, field)
         try:
-            if isinstance(value, str) and value != "auto":
+            if isinstance(value, str) and (value != "auto" or getattr(_MEASURED, field) != "auto"):
                 parse_bytes(value)
         except ConfigError as error:
             raise ConfigError(f"{source}: memory.{field}: {error}") from error

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localkv.config import LARGEST_BYTES, Config, convert_config, load_config
+from localkv.config import LARGEST_BYTES, Config, MemorySection, convert_config, load_config
 from localkv.errors import ConfigError
 from localkv.paths import resource_dir
 
@@ -86,6 +86,19 @@ def test_mistakes_are_named(tmp_path, text, words):
     message = refused(tmp_path, text)
     for word in words:
         assert word in message
+
+
+SIZES = [name for name in MemorySection.__struct_fields__ if isinstance(getattr(MemorySection(), name), str)]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_auto_is_a_size_where_the_engine_measures_one(tmp_path, name):
+    """What the engine would read as a number of bytes is refused while the person looks at the file, with the key."""
+    text = f'[memory]\n{name} = "auto"\n'
+    if name in {"ram_pool", "ssd_store", "vram_pool"}:
+        assert getattr(load_config(write(tmp_path, text)).memory, name) == "auto"
+    else:
+        assert f"memory.{name}" in refused(tmp_path, text)
 
 
 def test_unreadable_files(tmp_path):
