@@ -23,6 +23,8 @@ LIMITS: Mapping[str, str] = {
 }
 """What each setting takes, in the order in which they are shown."""
 
+_SHOWN = 60
+"""Characters of what was typed that an error repeats."""
 _TOKEN = re.compile(r'\s*,?\s*(?:("(?:[^"\\]|\\.)*")|([^\s,"]+))')
 
 
@@ -52,13 +54,7 @@ def describe(sampling: SamplingSection) -> str:
 def read_stops(text: str, source: str = "/set") -> tuple[str, ...]:
     """The strings in `text`: quoted ones with escapes as in JSON, bare words as they are, or a list of TOML. Raises ConfigError."""
     if text.strip().startswith("["):
-        try:
-            listed = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{source} stop {text}: {error}; {LIMITS['stop']}") from error
-        if not all(isinstance(each, str) for each in listed):
-            raise ConfigError(f"{source} stop {text}: {LIMITS['stop']}")
-        return tuple(filter(None, listed))
+        return _listed(text, source)
     found: list[str] = []
     at = 0
     while text[at:].strip(" \t\r\n,"):
@@ -70,11 +66,24 @@ def read_stops(text: str, source: str = "/set") -> tuple[str, ...]:
     return tuple(filter(None, found))
 
 
+def _listed(text: str, source: str) -> tuple[str, ...]:
+    shown = text.strip()[:_SHOWN]
+    try:
+        listed = tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, numbers without end, brackets without end
+        raise ConfigError(f"{source} stop {shown}: {error}; {LIMITS['stop']}") from error
+    if not all(isinstance(each, str) for each in listed):
+        raise ConfigError(f"{source} stop {shown}: {LIMITS['stop']}")
+    return tuple(filter(None, listed))
+
+
 def _unquoted(quoted: str, source: str) -> str:
     try:
-        return str(json.loads(quoted, strict=False))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{source} stop {quoted}: {error.msg}; {LIMITS['stop']}") from error
+        text = str(json.loads(quoted, strict=False))
+        text.encode()
+    except ValueError as error:  # JSONDecodeError, and half a character that an escape makes
+        raise ConfigError(f"{source} stop {quoted[:_SHOWN]}: {error}; {LIMITS['stop']}") from error
+    return text
 
 
 def _number(key: str, text: str, source: str) -> float | int:

@@ -62,11 +62,19 @@ def test_stop_strings(text, stops):
     ("stop", "[1]", "strings that end an answer"),
     ("stop", '["a"', "strings that end an answer"),
     ("stop", '"\\x"', "strings that end an answer"),
-])  # fmt: skip
+    ("stop", '"\\ud800"', "strings that end an answer"),
+    ("stop", "[" * 5_000, "strings that end an answer"),
+    ("stop", "[" * 2_000 + "]" * 2_000, "strings that end an answer"),
+    ("stop", "[{a=" * 2_000, "strings that end an answer"),
+    ("stop", "[" + "9" * 5_000 + "]", "strings that end an answer"),
+    ("stop", '"' + "a" * 5_000 + "\\x" + '"', "strings that end an answer"),
+    ("seed", "9" * 5_000, "write a whole number"),
+], ids=lambda value: value[:20])  # fmt: skip
 def test_mistakes_say_what_is_taken(key, text, told):
     """A wrong name has the nearest one told, a wrong value what the setting takes."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=told) as caught:
         changed_setting(SamplingSection(), key, text)
+    assert key != "stop" or len(str(caught.value)) < 400
 
 
 @given(st.text(max_size=12), st.sampled_from(sorted(LIMITS)))
