@@ -104,33 +104,25 @@ class Home:
 
 
 def find_home() -> Home:
-    """The directories in force: below `LOCALKV_HOME` if set, else the platform's own."""
+    """The directories in force: below `LOCALKV_HOME` if set, else the platform's own. Raises PathError."""
     root = os.environ.get("LOCALKV_HOME")
     if root:
-        base = at_home(root).absolute()
+        base = expanded(root)
+        if root.startswith("~") and str(base).startswith("~"):  # else each folder would have its own conversations
+            raise PathError(f"there is no home folder for LOCALKV_HOME={root}; write the whole path")
+        base = base.absolute()
         return Home(base / "config", base / "data", base / "cache", base / "models")
     dirs = platformdirs.PlatformDirs("localkv", appauthor=False)
     data = Path(dirs.user_data_dir)
     return Home(Path(dirs.user_config_dir), data, Path(dirs.user_cache_dir), data / "models")
 
 
-def at_home(text: str | Path) -> Path:
-    """`text` as a path, "~" and "~name" being the folders that they stand for; as it is given if there is no such user."""
-    path = Path(text)
+def expanded(path: str | Path) -> Path:
+    """`path` with "~" as the home folder that it means; as it is written, as in a shell, if there is no such user."""
     try:
-        return path.expanduser()
-    except RuntimeError:
-        return path
-
-
-def has_file(path: Path) -> bool:
-    """Whether a file is there. What cannot be looked at, such as a name that is too long, is not there."""
-    return os.path.isfile(path)  # noqa: PTH113  Path.is_file raises for some of these
-
-
-def has_folder(path: Path) -> bool:
-    """Whether a folder is there. What cannot be looked at, such as a name that is too long, is not there."""
-    return os.path.isdir(path)  # noqa: PTH112  Path.is_dir raises for some of these
+        return Path(path).expanduser()
+    except (RuntimeError, ValueError):
+        return Path(path)
 
 
 def private_dir(directory: Path) -> None:
@@ -155,6 +147,16 @@ def _make(directory: Path) -> None:
     for place in reversed((directory, *directory.parents)):
         if not place.is_dir():
             place.mkdir(mode=PRIVATE_DIR, exist_ok=True)
+
+
+def has_file(path: Path) -> bool:
+    """Whether a file is there. What cannot be looked at, such as a name that is too long, is not there."""
+    return os.path.isfile(path)  # noqa: PTH113  Path.is_file raises for some of these
+
+
+def has_folder(path: Path) -> bool:
+    """Whether a folder is there. What cannot be looked at, such as a name that is too long, is not there."""
+    return os.path.isdir(path)  # noqa: PTH112  Path.is_dir raises for some of these
 
 
 def resource_dir(name: str) -> Path:

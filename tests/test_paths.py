@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localkv.errors import PathError
-from localkv.paths import Home, at_home, find_home, has_file, has_folder, private_dir, resource_dir
+from localkv.paths import Home, expanded, find_home, has_file, has_folder, private_dir, resource_dir
 
 posix = pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
 
@@ -41,27 +41,23 @@ def test_home_is_absolute(monkeypatch, tmp_path):
     assert find_home().data_dir == tmp_path / "there" / "data"
 
 
-@pytest.mark.parametrize("text", ["~no-such-user", "~no-such-user/a", "~no such user/a"])
-def test_a_home_that_nobody_has_is_no_failure(text):
-    """A path that begins with "~" and no user's name stays as it is: there may be such a file, and if not, that is said."""
-    assert at_home(text) == Path(text)
+def test_home_of_nobody_is_refused(monkeypatch):
+    """Where LOCALKV_HOME begins with a user that is none, it says so: no folder of that name is made here or there."""
+    monkeypatch.setenv("LOCALKV_HOME", "~nobody-at-all/kv")
+    with pytest.raises(PathError, match="~nobody-at-all"):
+        find_home()
 
 
-def test_home_of_nobody_in_the_environment(monkeypatch, tmp_path):
-    """A LOCALKV_HOME that begins with "~" and no user's name means a folder of that name."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOCALKV_HOME", "~no-such-user/a")
-    assert find_home().data_dir == tmp_path / "~no-such-user/a" / "data"
+@pytest.mark.parametrize("path", ["~nobody-at-all", "~nobody-at-all/x", "~\0", "~\ud800/x", "plain", "a/~b"])
+def test_what_means_no_home_folder_stays_as_it_is_written(path):
+    """No path that a person types ends the program where "~" is looked up."""
+    assert expanded(path) == Path(path)
 
 
-@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a\0b", "~no-such-user", "file/below"])
-def test_what_cannot_be_looked_at_is_not_there(tmp_path, name):
-    """Names from people and strangers, however odd, are answered and never raise."""
-    (tmp_path / "file").write_text("")
-    assert not has_file(tmp_path / name)
-    assert not has_folder(tmp_path / name)
-    assert has_file(tmp_path / "file")
-    assert has_folder(tmp_path)
+def test_tilde_means_home(monkeypatch, tmp_path):
+    """The person's own folder is found."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expanded("~/x") == tmp_path / "x"
 
 
 def test_without_localkv_home_the_platform_decides(monkeypatch):
@@ -130,3 +126,13 @@ def test_resources_are_found_in_the_tree():
     assert any(resource_dir("themes").iterdir())
     with pytest.raises(PathError, match="install localkv again"):
         resource_dir("no-such-folder")
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a\0b", "~no-such-user", "file/below"], ids=range(5))
+def test_what_cannot_be_looked_at_is_not_there(tmp_path, name):
+    """Names from people and strangers, however odd, are answered and never raise."""
+    (tmp_path / "file").write_text("")
+    assert not has_file(tmp_path / name)
+    assert not has_folder(tmp_path / name)
+    assert has_file(tmp_path / "file")
+    assert has_folder(tmp_path)

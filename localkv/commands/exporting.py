@@ -16,7 +16,7 @@ from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation
 from localkv.commands.output import for_stream
 from localkv.errors import ConfigError, ExportRefused
-from localkv.paths import has_file, has_folder
+from localkv.paths import expanded
 
 Format = Literal["md", "json", "text"]
 
@@ -46,7 +46,7 @@ def run(
 
 def export_open(store: ConversationStore, conversation: Conversation, path: str) -> Path:
     """Write one conversation to `path`, by default to a Markdown file of its name here; which file that is."""
-    file = Path(path).expanduser() if path else Path(f"{_file_name(conversation.name)}.md")
+    file = expanded(path) if path else Path(f"{_file_name(conversation.name)}.md")
     write(file, rendered(store, [conversation], form_of(None, file)), force=False)
     return file.absolute()
 
@@ -73,24 +73,27 @@ def rendered(store: ConversationStore, chosen: Sequence[Conversation], kind: For
 def write(file: Path, text: str, *, force: bool) -> None:
     """Write `text` to `file`, whole or not at all; into what a link leads to, and into a pipe or a device. Raises ExportRefused."""
     try:
-        target = Path(os.path.realpath(file))
-        beside = target.with_name(f".{target.name}.part{os.getpid()}")
-    except ValueError as error:
-        raise ExportRefused(f"{str(file)!r} cannot be the name of a file ({error}); give another name") from error
-    exists = os.path.exists(target)  # noqa: PTH110  a name that is too long is refused by what writes it
-    is_stream = exists and not has_file(target) and not has_folder(target)
-    if exists and not force and not is_stream:
+        _write(file, text, force=force)
+    except (OSError, ValueError) as error:  # a ValueError for what no file can be called
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ExportRefused(f"{file} cannot be written ({reason}); give another place") from error
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    target = Path(os.path.realpath(file))
+    is_stream = target.exists() and not target.is_file() and not target.is_dir()
+    if target.exists() and not force and not is_stream:
         raise ExportRefused(f"{file} exists already; give another name, or --force to write over it")
-    part = target if is_stream else beside
+    part = target if is_stream else target.with_name(f".{target.name}.part{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8")
         if not is_stream:
             part.replace(target)
-    except OSError as error:
+    except (OSError, ValueError):
         if not is_stream:
             with contextlib.suppress(OSError):
                 part.unlink()
-        raise ExportRefused(f"{file} cannot be written ({error.strerror or error}); give another place") from error
+        raise
 
 
 def _file_name(name: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from localkv.config import Config, load_config
 from localkv.errors import ConfigError
-from localkv.paths import Home, at_home, find_home, has_file
+from localkv.paths import Home, expanded, find_home, has_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +42,4 @@ class Setup:
 
 def find_setup(given_file: Path | None = None) -> Setup:
     """The Setup of this process's environment."""
-    return Setup(find_home(), at_home(given_file).absolute() if given_file is not None else None)
+    return Setup(find_home(), expanded(given_file).absolute() if given_file is not None else None)

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal
 
 from localkv.errors import ModelError, ModelMissing
-from localkv.paths import at_home, has_file, has_folder
+from localkv.paths import expanded, has_file, has_folder
 
 STARTER = "starter"
 INDEX_FILE = "model.safetensors.index.json"
@@ -47,7 +47,7 @@ def locate(name: str, models_dir: Path) -> ModelPath:
     """
     if name == STARTER:
         return ModelPath("starter", models_dir / STARTER, "SmolLM2-135M-Instruct (starter)")
-    path = at_home(name)
+    path = expanded(name)
     if name.lower().endswith(".gguf"):
         return _gguf(path)
     if has_folder(path):
@@ -70,7 +70,7 @@ def is_path(name: str) -> bool:
 
 def absolute_name(name: str) -> str:
     """`name` as it can be stored with a conversation: places in the file system made absolute, all else as it is."""
-    path = at_home(name)
+    path = expanded(name)
     return str(path.absolute()) if name != STARTER and (is_path(name) or has_folder(path)) else name
 
 

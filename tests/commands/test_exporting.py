@@ -1,5 +1,6 @@
 """`localkv export`, `localkv import` and /export: files whole or not at all, and back again."""
 
+import contextlib
 import json
 import os
 import sys
@@ -56,13 +57,6 @@ def test_what_cannot_be_exported_is_said(home, talks, capfd, arguments, code, wo
     assert all(word in err for word in words)
 
 
-@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a\0b", "/"])
-def test_names_that_no_file_system_takes(tmp_path, name):
-    """A file name that is too long or odd is refused in a sentence."""
-    with pytest.raises(ExportRefused, match="give another"):
-        exporting.write(tmp_path / name, "text", force=True)
-
-
 def test_a_file_is_not_written_over(home, talks, tmp_path, capfd):
     """Unless that is asked for."""
     file = tmp_path / "x.md"
@@ -84,6 +78,17 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(ExportRefused, match="No space left"):
         exporting.write(tmp_path / "x.md", "text", force=False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["~nobody-at-all/x.md", "x" * 300, "x/" * 3000, "a\0b", "~\0", "\ud800"], ids=range(6))
+def test_no_name_of_a_file_breaks_an_export(home, tmp_path, monkeypatch, name):
+    """Whatever is written after /export that can't be a file, it is refused with a sentence, and nothing is half done."""
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(ConversationStore.open(home.database, home.backups)) as store:
+        one = store.create("one", model=ModelSection(), sampling=SamplingSection())
+        with pytest.raises(ExportRefused, match="cannot be written"):
+            exporting.export_open(store, one, name)
+    assert [each for each in tmp_path.rglob("*") if each.suffix == ".md" or "part" in each.name] == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes and links of POSIX")
