@@ -446,6 +446,28 @@ def test_queue(home):
     assert "/queue shows them" in chat(home, f"/open {names(home)[0][0]}\n", change=_one_waits).err
 
 
+@pytest.mark.parametrize("action", [action for action in PLAIN_COMMANDS if "|" in action.arguments])
+def test_every_word_that_help_shows_is_taken(home, action):
+    """What help shows behind a command is done in plain mode, too."""
+    for word in action.arguments.strip("[]").split(" | "):
+        result = chat(home, f"say A\n/{action.slash} {word.replace('N', '1')}\nsay B\n", change=_two_wait)
+        assert f"write /{action.slash}" not in result.err, word
+
+
+def test_a_message_that_waits_is_written_anew(home):
+    """/queue edit N shows all of it and takes other words at its place; an empty line changes nothing."""
+    lines = "/queue edit 1\nsay Uno\\\nsay Due\n/queue edit 2\n\n/queue edit 3\n/queue send\n"
+    result = chat(home, lines, change=_two_wait)
+    assert "say One\nand more\ninstead> " in result.out
+    assert "1 to 2" in result.err
+    assert [request.lines[-1].text for request in result.engine.requests] == ["say Hello", "say Uno\nsay Due", "say Two"]
+
+
+def _two_wait(face):
+    face.take("say Hello")
+    face.talk.store.set_queue(face.opened.id, ["say One\nand more", "say Two"])
+
+
 def _one_waits(face):
     conversation = face.talk.store.list()[0]
     face.talk.store.set_queue(conversation.id, ["say Four"])

@@ -82,6 +82,15 @@ def test_models_are_those_that_the_program_names():
         assert f"`localkv models pull {name}`" in text
 
 
+def test_what_needs_the_screen_is_named():
+    """Nobody is told of a command in plain mode that is refused there."""
+    from localkv.commands.registry import COMMANDS
+
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    named = re.search(r"In `--plain` mode, too, but for ([^:]*), which need the screen:", text)[1]
+    assert re.findall(r"`/(\w+)`", named) == [command.slash for command in COMMANDS if not command.plain]
+
+
 def test_what_can_go_wrong_is_tested():
     """Each row of the table names a test that shows it, and that test is there."""
     text = README.read_text(encoding="utf-8")

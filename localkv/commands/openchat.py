@@ -23,7 +23,7 @@ from localkv.commands.branches import (
 )
 from localkv.commands.console import Console
 from localkv.commands.talk import Talk
-from localkv.commands.waiting import listed, number_in, without
+from localkv.commands.waiting import listed, number_in, with_one, without
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConfigError, NotWritable, UnknownConversation
 from localkv.service.turns import Turn
@@ -130,7 +130,7 @@ class OpenChat(ABC):
         return with_files(files, words)
 
     def queue(self, argument: str) -> None:
-        """List the messages that wait in this conversation, ask them all, or forget some."""
+        """List the messages that wait in this conversation, ask them all, write one anew, or forget some."""
         conversation = self.stored().id
         waits = self.talk.store.get(conversation).queue
         match argument.partition(" ")[0]:
@@ -138,12 +138,21 @@ class OpenChat(ABC):
                 self.console.tell(*listed(waits))
             case "send":
                 self._send_queue(conversation)
+            case "edit":
+                self._edit_waiting(conversation, waits, number_in(argument, waits))
             case "delete":
                 self.talk.store.set_queue(conversation, without(waits, number_in(argument, waits)))
             case "clear":
                 self.talk.store.set_queue(conversation, ())
             case word:
-                raise ConfigError(f"/queue {word}: write /queue, /queue send, /queue delete N or /queue clear")
+                raise ConfigError(f"/queue {word}: write /queue, /queue send, /queue edit N, /queue delete N or /queue clear")
+
+    def _edit_waiting(self, conversation: str, waits: tuple[str, ...], index: int) -> None:
+        """Put other words in the place of a message that waits; an empty line leaves it as it is."""
+        self.console.tell(waits[index])
+        text = self.console.read("instead> ") or ""
+        if text.strip():
+            self.talk.store.set_queue(conversation, with_one(without(waits, index), text, index))
 
     def _send_queue(self, conversation: str) -> None:
         """Ask what waits, one after the other, until an answer does not come to its end."""
