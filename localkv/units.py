@@ -5,6 +5,7 @@ import re
 from localkv.errors import ConfigError
 
 _FACTORS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_MOST_DIGITS = 15
 _SIZE = re.compile(r"^\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMGT]?)(?:i?B)?\s*$", re.IGNORECASE)
 
 
@@ -17,6 +18,12 @@ def parse_bytes(text: str) -> int:
     if match is None:
         raise ConfigError(f'"{text}" is not a size; write for example "8 GiB", "512 MiB" or "0"')
     return int(float(match[1]) * _FACTORS[match[2].upper()])
+
+
+def whole_number(text: str) -> int:
+    """The number that `text` is written as, in plain digits; 0 if it is none, or one of more digits than anything here has."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
 
 
 def format_bytes(n_bytes: float) -> str:

@@ -454,6 +454,16 @@ def test_every_word_that_help_shows_is_taken(home, action):
         assert f"write /{action.slash}" not in result.err, word
 
 
+@pytest.mark.parametrize("command", ["/branch", "/copy", "/queue delete", "/queue edit"])
+@pytest.mark.parametrize("number", ["0", "-1", "x", "9" * 5_000], ids=["0", "-1", "x", "long"])
+def test_numbers_that_are_none_are_refused(home, command, number):
+    """Whatever is written where a number belongs, a sentence comes back, and the chat goes on."""
+    result = chat(home, f"say A\n/retry\n{command} {number}\nsay B\n", change=_two_wait)
+    assert any(words in result.err for words in ("no number", "write a number", "write the number"))
+    assert len(result.err) < 3_000
+    assert "B" in result.answers().split()
+
+
 def test_a_message_that_waits_is_written_anew(home):
     """/queue edit N shows all of it and takes other words at its place; an empty line changes nothing."""
     lines = "/queue edit 1\nsay Uno\\\nsay Due\n/queue edit 2\n\n/queue edit 3\n/queue send\n"

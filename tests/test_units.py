@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localkv.errors import ConfigError
-from localkv.units import format_age, format_bytes, format_count, format_seconds, parse_bytes
+from localkv.units import format_age, format_bytes, format_count, format_seconds, parse_bytes, whole_number
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,24 @@ def test_format_age(seconds, text):
 def test_format_count():
     """Thousands are separated."""
     assert format_count(12410) == "12,410"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1", 1),
+        (" 12 ", 12),
+        ("0", 0),
+        ("", 0),
+        ("-1", 0),
+        ("1.5", 0),
+        ("1_0", 0),
+        ("\u00b2", 0),
+        ("\u0663", 0),
+        ("9" * 5_000, 0),
+    ],
+    ids=range(10),
+)
+def test_whole_number(text, number):
+    """What a person types where a number is wanted is one or none; numbers without end raise nothing."""
+    assert whole_number(text) == number

@@ -23,10 +23,11 @@ from localkv.commands.branches import (
 )
 from localkv.commands.console import Console
 from localkv.commands.talk import Talk
-from localkv.commands.waiting import listed, number_in, with_one, without
+from localkv.commands.waiting import brief, listed, number_in, with_one, without
 from localkv.config import ModelSection, SamplingSection
 from localkv.errors import ConfigError, NotWritable, UnknownConversation
 from localkv.service.turns import Turn
+from localkv.units import whole_number
 
 
 @dataclass(slots=True)
@@ -91,9 +92,10 @@ class OpenChat(ABC):
         if not argument:
             self.console.tell(*version_lines(store, message))
             return
-        if not argument.isascii() or not argument.isdigit():
-            raise ConfigError(f'"{argument}" is no number; write /branch 1, /branch 2 and so on')
-        look_at_version(store, message, int(argument))
+        n = whole_number(argument)
+        if not n:
+            raise ConfigError(f'"{brief(argument)}" is no number of a version; write /branch 1, /branch 2 and so on')
+        look_at_version(store, message, n)
         self.open(self.stored().name)
 
     def branches(self) -> None:
@@ -115,8 +117,7 @@ class OpenChat(ABC):
         if not argument:
             self.console.tell(answer_of(answer.text))
             return
-        n = int(argument) if argument.isascii() and argument.isdigit() else 0
-        self.console.tell(code_block(answer, n))
+        self.console.tell(code_block(answer, whole_number(argument)))
 
     def attach(self, path: str) -> None:
         """Read a text file; it goes with the next message."""

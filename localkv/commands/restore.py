@@ -17,7 +17,7 @@ from localkv.chat.migrations import MIGRATIONS
 from localkv.commands.output import print_json, print_lines, print_table
 from localkv.errors import ConfigError, ConversationError, ConversationsLost, UnknownConversation
 from localkv.paths import Home
-from localkv.units import format_age, format_bytes, format_count
+from localkv.units import format_age, format_bytes, format_count, whole_number
 
 _HEADS = ("BACKUP", "AGE", "CONVERSATIONS", "MESSAGES", "SIZE", "")
 
@@ -59,8 +59,8 @@ def _chosen_by_person(usable: Sequence[Backup]) -> Backup | None:
             return None
         if word in {"q", "quit", "n", "no"}:
             return None
-        if word.isdecimal() and 1 <= int(word) <= len(usable):
-            return usable[int(word) - 1]
+        if 1 <= whole_number(word) <= len(usable):
+            return usable[whole_number(word) - 1]
 
 
 def _lines(chosen: Backup, kept: Sequence[Path]) -> list[str]:

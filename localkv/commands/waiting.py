@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from localkv.chat.visible import one_line
 from localkv.errors import ConfigError
+from localkv.units import whole_number
 
 Texts = tuple[str, ...]
 
@@ -26,9 +27,12 @@ def number_in(argument: str, queue: Sequence[str]) -> int:
     word, _, number = argument.partition(" ")
     if not queue:
         raise ConfigError("no message waits")
-    if not number.strip().isdecimal() or not 1 <= int(number) <= len(queue):
-        raise ConfigError(f"/queue {argument}: write the number of a message that waits, 1 to {len(queue)}: /queue {word} 1")
-    return int(number) - 1
+    index = whole_number(number)
+    if not 1 <= index <= len(queue):
+        raise ConfigError(
+            f"/queue {brief(argument)}: write the number of a message that waits, 1 to {len(queue)}: /queue {word} 1"
+        )
+    return index - 1
 
 
 def listed(queue: Sequence[str]) -> list[str]:

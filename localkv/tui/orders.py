@@ -5,10 +5,12 @@ Thread: the UI's. Refusals are LocalKVErrors for the caller to show.
 
 from collections.abc import Callable, Sequence
 
+from localkv.commands.waiting import brief
 from localkv.errors import ConfigError, UnknownConversation
 from localkv.tui.acts import Acts
 from localkv.tui.pages import Entry
 from localkv.tui.transcript import Transcript
+from localkv.units import whole_number
 
 
 def give(acts: Acts, transcript: Transcript, name: str, argument: str) -> None:
@@ -40,9 +42,10 @@ def meant(entries: Sequence[Entry], name: str) -> Entry:
 
 def number(text: str) -> int:
     """The number that `text` is. Raises ConfigError."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ConfigError(f'"{text}" is no number; write 1, 2 and so on')
-    return int(text)
+    found = whole_number(text)
+    if not found:
+        raise ConfigError(f'"{brief(text)}" is no number; write 1, 2 and so on')
+    return found
 
 
 def _has_versions(entry: Entry) -> bool:

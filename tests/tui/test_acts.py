@@ -2,7 +2,9 @@
 
 import pytest
 
+from localkv.errors import ConfigError
 from localkv.tui.findbar import FindBar
+from localkv.tui.orders import number
 from tests.tui.conftest import notices, play, text_of, until
 
 CODE = "First:\n\n```python\na = 1\nb = 2\n```\n\nthen:\n\n```\nplain\n```\n"
@@ -33,6 +35,15 @@ async def command(pilot, line):
     pilot.app.chat_screen.composer.insert(line)
     await pilot.press("enter")
     await pilot.pause()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "", "9" * 5_000], ids=range(5))
+def test_what_is_no_number_is_refused(text):
+    """Whatever is written behind /branch or /copy, a number comes of it or a short sentence."""
+    assert number("12") == 12
+    with pytest.raises(ConfigError, match="is no number") as caught:
+        number(text)
+    assert len(str(caught.value)) < 200
 
 
 def test_the_cursor_walks_messages_and_leaves_below(world):
