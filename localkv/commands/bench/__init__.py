@@ -1,21 +1,23 @@
 """`localkv bench NAME [--json]`: measurements of the product itself, each against its yardstick in the same run.
 
-Unlike the other commands, benches import torch and the engine: they measure the parts a face never sees. One runs at a time on a
+Unlike the other commands, benches import torch and the engine: they measure the parts a face never sees. One of a user runs at a time on a
 machine (a lock), because two torch processes on two cores nearly stop each other. Figures are medians of interleaved runs.
 The bench of the screen is in tui/bench, because only tui knows it; the command line brings it here.
 """
 
 import importlib
 import json
+import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from localkv.errors import ConfigError
+from localkv.errors import ConfigError, PathError
 
 NAMES = ("switch", "decode", "resume", "start", "exact", "policy", "scale", "save", "ttft", "typing")
 LOCK_SECONDS = 1800.0
@@ -37,7 +39,7 @@ def run(name: str, as_json: bool, trace: Path | None = None) -> int:
 
 
 def report(measure: Callable[[Say], Any], as_json: bool) -> int:
-    """Measure, once no other bench runs, and print the table or the one JSON document; returns the exit code."""
+    """Measure, once no other bench runs, and print the table or the one JSON document; returns the exit code. Raises PathError."""
     say: Say = _quiet if as_json else _to_stderr
     with _lock(say):
         result = measure(say)
@@ -45,14 +47,28 @@ def report(measure: Callable[[Say], Any], as_json: bool) -> int:
     return 0
 
 
-def _lock(say: Say) -> FileLock:
-    lock = FileLock(Path(tempfile.gettempdir()) / "localkv-bench.lock")
+@contextmanager
+def _lock(say: Say) -> Iterator[None]:
+    """A block in which no other bench of this user runs. Raises PathError."""
+    user = "" if os.name == "nt" else f"-{os.getuid()}"  # a file of another user could not be locked
+    file = Path(tempfile.gettempdir()) / f"localkv-bench{user}.lock"
+    lock = FileLock(file)
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say("another bench is running; waiting for it")
-        lock.acquire(timeout=LOCK_SECONDS)
-    return lock
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            say("another bench is running; waiting for it")
+            lock.acquire(timeout=LOCK_SECONDS)
+    except Timeout as error:
+        raise PathError(f"another bench still holds {file}; wait for its end, or end it, then run this again") from error
+    except OSError as error:
+        raise PathError(
+            f"{file} cannot be locked ({error.strerror}); remove it, or set TMPDIR to a folder of yours"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def render(result: Any) -> str:
