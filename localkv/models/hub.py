@@ -215,7 +215,7 @@ def looks_causal(config_file: Path) -> bool:
     try:
         config = json.loads(config_file.read_text(encoding="utf-8"))
         names = [str(name) for name in config.get("architectures") or ()]
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
     multimodal = "text_config" in config
     return any(

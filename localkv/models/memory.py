@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from localkv.config import DType, ModelSection, Quant
+from localkv.config import MOST, DType, ModelSection, Quant
 from localkv.errors import ModelError, ModelTooBig
 from localkv.models.reference import ModelPath, weight_files
 from localkv.units import format_bytes
@@ -20,6 +20,8 @@ _MAX_HEADER = 100 << 20
 """safetensors' own limit."""
 
 _STORED = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
+_LARGEST_ITEM = 16
+"""Bytes of the largest kind of number that a file may have, a complex one."""
 _LOADED: dict[DType, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 _QUANTISED: dict[Quant, float] = {"8bit": 1.0, "4bit": 0.5625}
 """Bytes per weight in bitsandbytes; 4-bit keeps one float32 for every 64 weights."""
@@ -93,9 +95,12 @@ def _safetensors_header(file: Path) -> Iterator[Tensor]:
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
                 shape = tuple(int(n) for n in entry["shape"])
-                stored = _STORED.get(entry["dtype"]) or (end - start) / max(1, math.prod(shape))
+                count = math.prod(shape)
+                stored = _STORED.get(entry["dtype"]) or (end - start) / max(1, count)
+                if not (0 <= count <= MOST and 0 <= stored <= _LARGEST_ITEM):
+                    raise ValueError(f"there is no tensor of shape {shape} in {end - start} bytes")
                 yield Tensor(name, shape, stored)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ModelError(f"{file} cannot be read as safetensors ({error}); fetch the model again") from error
 
 

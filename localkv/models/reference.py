@@ -144,7 +144,7 @@ def _refuse_adapter(folder: Path) -> None:
 def _indexed_names(index: Path) -> list[str]:
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index} cannot be read as an index of weights ({error}); fetch the model again") from error
     for name in names:
         if not isinstance(name, str) or not _stays_inside(name):

@@ -176,6 +176,15 @@ def test_list_shows_language_models(cache, tmp_path):  # noqa: F811
     assert models[0].n_bytes == 5
 
 
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors.index.json"])
+def test_a_hostile_repository_does_not_hide_the_others(cache, tmp_path, file):  # noqa: F811
+    """Whatever lies in the cache that others fill, the list of models comes."""
+    add_repository(cache, "Org/chat")
+    snapshot = add_repository(cache, "Org/hostile", shards=(), index={"a": "x.safetensors"})
+    (snapshot / file).write_text("[" * 100_000)
+    assert "Org/chat" in [model.name for model in hub.list_local(tmp_path) if model.complete]
+
+
 def test_list_without_any_cache(tmp_path, monkeypatch):
     """A machine that never used the hub has no models, and that is no error."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "none"))
@@ -192,7 +201,10 @@ def test_list_without_any_cache(tmp_path, monkeypatch):
         ('{"architectures": null}', False),
         ("{}", False),
         ("nonsense", False),
+        ("[" * 100_000, False),
+        ('{"architectures": ' + "[" * 100_000, False),
     ],
+    ids=range(9),
 )
 def test_looks_causal(tmp_path, config, causal):
     """Architectures decide, and a broken file is no model."""

@@ -79,6 +79,35 @@ def test_broken_files_are_model_errors(tmp_path, content):
         weights_bytes(ModelPath("folder", tmp_path, "x"))
 
 
+ENTRY = '{"dtype": "X", "shape": %s, "data_offsets": %s}'
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        ENTRY % ("[1e999]", "[0, 8]"),
+        ENTRY % ("[NaN]", "[0, 8]"),
+        ENTRY % ("[-1]", "[0, 8]"),
+        ENTRY % ("[9" + "0" * 4_000 + "]", "[0, 8]"),
+        ENTRY % ("[1]", "[0, 9" + "0" * 4_000 + "]"),
+        ENTRY % ("[1]", "[8, 0]"),
+        ENTRY % ("[1]", "[0, NaN]"),
+        ENTRY % ("[1]", "[0, 1e308]"),
+        ENTRY % ("[9" + "0" * 5_000 + "]", "[0, 8]"),
+    ],
+    ids=range(11),
+)
+def test_headers_of_strangers_are_refused(tmp_path, entry):
+    """A header that is nested without end, or numbers that no tensor has, are a damaged file."""
+    header = b'{"w": ' + entry.encode() + b"}"
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ModelError, match="model.safetensors"):
+        weights_bytes(ModelPath("folder", tmp_path, "x"))
+
+
 def test_broken_gguf_is_a_model_error(tmp_path):
     """A damaged GGUF is named, too."""
     (tmp_path / "x.gguf").write_bytes(b"GGUFnonsense")

@@ -165,7 +165,9 @@ def test_index_that_leaves_its_folder_is_refused(folder, name, tmp_path):
         locate(str(folder), tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": []}', '{"weight_map": 3}', "\xff"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"weight_map": []}', '{"weight_map": 3}', "\xff", "[" * 100_000, '{"a":' * 100_000], ids=range(8)
+)
 def test_broken_index(folder, text, tmp_path):
     """An unreadable index is an error of ours, not of json."""
     (folder / "model.safetensors.index.json").write_text(text, encoding="latin-1")
