@@ -6,6 +6,7 @@ which no terminal obeys. Exit codes: 2 for a name that is unknown, taken or unus
 """
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -53,16 +54,15 @@ def list_sessions(
     with open_store() as store:
         order = chosen_order(sort)
         sizes = store.sizes()
-        found = [each for each in store.list(include_trashed=True) if everything or place_of(each) == place]
+        known = store.list(include_trashed=True)
+    found = [each for each in known if everything or place_of(each) == place]
     lines = arranged([Line(each, sizes.get(each.id, 0)) for each in found if has_tags(each, tag or ())], order)
     if as_json:
         print_document([describe(each.conversation) | {"tokens": each.tokens} for each in lines])
     elif lines:
         typer.echo(render_list([each.conversation for each in lines], time.time()))
-    elif place == "list" and not tag:
-        typer.echo("There are no conversations yet; `localkv chat` starts one.")
     else:
-        typer.echo("none")
+        typer.echo(_none_of(known) if place == "list" and not tag else "none")
 
 
 @app.command("show")
@@ -143,6 +143,14 @@ def restore_sessions(
         home.prepare()
         done = command.show(home, as_json=as_json) if show else command.bring_back(home, backup, sure=yes, as_json=as_json)
     raise typer.Exit(done)
+
+
+def _none_of(known: Sequence[Conversation]) -> str:
+    """Why the list is empty, of all that there are."""
+    if not known:
+        return "There are no conversations yet; `localkv chat` starts one."
+    places = Counter(place_of(each) for each in known)
+    return f"none; {places['archive']:,} in the archive, {places['trash']:,} in the trash: --all shows them"
 
 
 def _settings(context: typer.Context) -> tuple[Setup, Config]:

@@ -81,6 +81,17 @@ def test_an_empty_list_says_what_to_do(home):
     assert (result.exit_code, "localkv chat" in result.stdout) == (0, True)
 
 
+def test_an_empty_list_says_where_the_others_are(many):
+    """Whoever has put all conversations away is not told that there are none."""
+    run("archive", "a"), run("archive", "b"), run("trash", "c")
+    assert run("list").stdout == "none; 2 in the archive, 1 in the trash: --all shows them\n"
+    assert run("list", "--tag", "x").stdout == "none\n"
+    assert run("list", "--all").exit_code == 0
+    run("empty-trash"), run("rm", "a"), run("rm", "b")
+    assert "no conversations yet" in run("list").stdout
+    assert "no conversations yet" in run("list", "--all").stdout
+
+
 def test_show(talk):
     """The current branch is printed from the first message on, with how an answer ended."""
     result = run("show", "talk")
