@@ -27,7 +27,8 @@ from localkv.service.turn_events import Finished
 from localkv.service.turns import Chat, Turn
 from localkv.tui.bench import filling
 from localkv.tui.bench.headless import frame, screen_of, until
-from localkv.tui.screen import ChatScreen
+from localkv.tui.screen import TICKS_PER_SECOND, ChatScreen
+from localkv.tui.stage import SETTLE_TICKS
 
 ROUNDS = 5
 RESTORES = 3
@@ -39,6 +40,9 @@ LEAVE_SECONDS = 60.0
 TICK_SECONDS = 0.002
 SELDOM_SECONDS = 0.2
 """How often an answer is looked for: asking a hundred times a second woke this process more often than the screen did."""
+
+REST_SECONDS = 3 * SETTLE_TICKS / TICKS_PER_SECOND
+"""After an answer the screen's timer goes on until nothing moves, and once more when it has foreseen what may be opened."""
 
 SETTINGS = Config(engine=EngineSection(preload="never"))
 """A conversation that is opened would come into the slot at once, and nothing be left to restore when it is asked something."""
@@ -68,6 +72,7 @@ async def _with_engine(home: Home, store: ConversationStore, client: EngineClien
         for number in range(ROUNDS + 1):
             say(f"answer {number}")
             shown.append(await _on_screen(screen, store, number))
+            await asyncio.sleep(REST_SECONDS)
             said.append(await asyncio.to_thread(_by_say, store, client, number))
         await until(lambda: not screen.stage.runs.moving, "rest")
     ratio = statistics.median(shown[1:]) / statistics.median(said[1:])
