@@ -9,6 +9,7 @@ import sqlite3
 from localkv.chat import rows
 from localkv.chat.conversations import MAX_NAME, check_name
 from localkv.chat.imports.incoming import Arrival
+from localkv.chat.looking import look
 from localkv.chat.tree import Conversation
 from localkv.chat.visible import one_line
 from localkv.errors import ImportRefused, UnusableName
@@ -27,13 +28,15 @@ def take_in(connection: sqlite3.Connection, arrival: Arrival, taken: set[str]) -
     for message in fresh:
         rows.insert_message(connection, message)
     connection.executemany(
-        "INSERT OR IGNORE INTO hidden (message, since) VALUES (?, ?)", [(each, wanted.updated) for each in arrival.hidden]
+        "INSERT OR IGNORE INTO hidden (message, since) VALUES (?, ?)",
+        [(each, wanted.updated) for each in arrival.hidden if each not in there],
     )
     connection.execute(
-        "UPDATE conversations SET leaf = :leaf, updated = max(updated, :updated), n_messages ="
+        "UPDATE conversations SET updated = max(updated, :updated), n_messages ="
         " (SELECT count(*) FROM messages WHERE conversation = :id AND role != 'system') WHERE id = :id",
-        {"leaf": wanted.leaf, "updated": wanted.updated, "id": wanted.id},
+        {"updated": wanted.updated, "id": wanted.id},
     )
+    look(connection, wanted.id, wanted.leaf)
     return len(fresh)
 
 

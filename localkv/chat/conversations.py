@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from localkv.chat import rows
 from localkv.chat.database import Database
 from localkv.chat.erasures import Erasures, note
+from localkv.chat.looking import look
 from localkv.chat.tree import Conversation, Message, title_from, well_formed
 from localkv.chat.visible import visible
 from localkv.chat.writers import this_process
@@ -119,7 +120,7 @@ class ConversationTable:
             rows.conversation(connection, conversation)
             if leaf is not None:
                 rows.require(connection, conversation, leaf)
-            connection.execute("UPDATE conversations SET leaf = ? WHERE id = ?", (leaf, conversation))
+            look(connection, conversation, leaf)
 
     def set_tags(self, conversation: str, tags: Iterable[str]) -> None:
         """Remember the words by which the person sorts it. Raises UnusableName."""
@@ -181,9 +182,10 @@ class ConversationTable:
             rows.require(connection, message.conversation, message.parent)
         rows.insert_message(connection, message, self._writer if message.state == "streaming" else None)
         connection.execute(
-            "UPDATE conversations SET leaf = ?, updated = ?, n_messages = n_messages + ? WHERE id = ?",
-            (message.id, message.created, message.role != "system", message.conversation),
+            "UPDATE conversations SET updated = ?, n_messages = n_messages + ? WHERE id = ?",
+            (message.created, message.role != "system", message.conversation),
         )
+        look(connection, message.conversation, message.id)
 
     def _change(self, conversation: str, statement: str, *values: object) -> None:
         with self._database.writing() as connection:

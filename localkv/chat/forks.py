@@ -12,6 +12,7 @@ import uuid
 from localkv.chat import rows
 from localkv.chat.conversations import MAX_NAME, check_name, refuse_taken
 from localkv.chat.erasures import note
+from localkv.chat.looking import look
 from localkv.chat.messages import MessageTable
 from localkv.chat.tree import Branch, Conversation, Message, copied, title_from, well_formed
 from localkv.chat.visible import visible
@@ -48,7 +49,10 @@ _LEAVES = """
         SELECT 1 FROM messages WHERE conversation = ?1 AND parent = leaf.id AND id NOT IN (SELECT message FROM hidden)
     ) ORDER BY seq DESC
 """
-
+_LOOKED_AT = """
+    SELECT id, leaf FROM conversations
+    WHERE id IN (SELECT messages.conversation FROM hidden JOIN messages ON messages.id = hidden.message)
+"""
 _TAKEN = """
     WITH RECURSIVE taken (seq, id, conversation) AS (
         SELECT seq, id, conversation FROM messages WHERE id IN (SELECT message FROM hidden)
@@ -130,7 +134,10 @@ class ForkTable(MessageTable):
         return [other for message in path for other in self.shown_versions(message) if other != message]
 
     def look_at(self, message: str) -> str:
-        """Look at `message` and what was last written below it; the id of the message that this path ends in."""
+        """Look at `message` and what was last written below it; the id of the message that this path ends in.
+
+        It is brought back if it was taken away.
+        """
         with self._database.writing() as connection:
             return _look_at(connection, rows.message(connection, message))
 
@@ -149,7 +156,9 @@ class ForkTable(MessageTable):
         return len(gone)
 
     def bring_back(self, message: str) -> str:
-        """Show a message that was taken away again, and look at it; the id of the message that this path ends in."""
+        """Show a message that was taken away again, with what is above it, and look at it; the id of the message that this path
+        ends in.
+        """
         with self._database.writing() as connection:
             connection.execute("DELETE FROM hidden WHERE message = ?", (message,))
             return _look_at(connection, rows.message(connection, message))
@@ -162,14 +171,12 @@ class ForkTable(MessageTable):
     def erase_taken(self) -> int:
         """Remove what was taken away for good, from the file, its index and its log; how many messages that were.
 
-        Whoever looked at one of them looks at what is left beside or above it. Backups may still have them.
+        What a conversation is looked at stays, whatever else the file says of it. Backups may still have them.
         """
         with self._database.writing() as connection:
+            for owner, leaf in connection.execute(_LOOKED_AT).fetchall():
+                look(connection, owner, leaf)
             gone = connection.execute(_TAKEN).fetchall()
-            keys = {key for key, _ in gone}
-            for owner in {owner for _, owner in gone}:
-                if lost := [message for message in self.path(owner) if message.id in keys]:
-                    _look_beside(connection, lost[0])
             connection.executemany("DELETE FROM messages WHERE id = ?", [(key,) for key, _ in gone])
             connection.executemany(
                 "UPDATE conversations SET n_messages = n_messages - 1 WHERE id = ?", [(owner,) for _, owner in gone]
@@ -202,10 +209,9 @@ class ForkTable(MessageTable):
             rows.note_copies(connection, [(copy.id, each.id) for copy, each in zip(copies, shared, strict=True)])
             heads = [copy.head.name for copy in copies if copy.head is not None]
             connection.executemany("INSERT OR IGNORE INTO forked_heads (name) VALUES (?)", [(name,) for name in heads[-1:]])
-            connection.execute(
-                "UPDATE conversations SET leaf = ?, n_messages = ? WHERE id = ?",
-                (copies[-1].id, sum(copy.role != "system" for copy in copies), key),
-            )
+            n_messages = sum(copy.role != "system" for copy in copies)
+            connection.execute("UPDATE conversations SET n_messages = ? WHERE id = ?", (n_messages, key))
+            look(connection, key, copies[-1].id)
             return rows.conversation(connection, key)
 
 
@@ -219,7 +225,7 @@ def _shown_children(connection: sqlite3.Connection, conversation: str, parent: s
 
 def _look_at(connection: sqlite3.Connection, message: Message) -> str:
     (leaf,) = connection.execute(_BELOW, (message.id,)).fetchone()
-    connection.execute("UPDATE conversations SET leaf = ? WHERE id = ?", (leaf, message.conversation))
+    look(connection, message.conversation, leaf)
     return str(leaf)
 
 
@@ -229,4 +235,4 @@ def _look_beside(connection: sqlite3.Connection, gone: Message) -> None:
     if beside:
         _look_at(connection, rows.message(connection, beside[-1]))
     else:
-        connection.execute("UPDATE conversations SET leaf = ? WHERE id = ?", (gone.parent, gone.conversation))
+        look(connection, gone.conversation, gone.parent)

@@ -15,19 +15,11 @@ import msgspec
 
 from localkv.chat import rows
 from localkv.chat.conversations import ConversationTable
+from localkv.chat.looking import UP
 from localkv.chat.tree import Message, State, title_from, well_formed
 from localkv.errors import ConversationError
 from localkv.kv.record import Head
 from localkv.messages import Role
-
-_UP = """
-    WITH RECURSIVE up (id) AS (
-        VALUES (:leaf)
-        UNION
-        SELECT messages.parent FROM up JOIN messages
-            ON messages.conversation = :conversation AND messages.id = up.id
-    )
-"""
 
 
 class MessageTable(ConversationTable):
@@ -111,7 +103,7 @@ class MessageTable(ConversationTable):
         with self._database.reading() as connection:
             end = rows.conversation(connection, conversation).leaf if leaf is None else leaf
             found = connection.execute(
-                _UP + rows.SELECT_MESSAGES + "WHERE conversation = :conversation AND id IN up ORDER BY seq",
+                UP + rows.SELECT_MESSAGES + "WHERE conversation = :conversation AND id IN up ORDER BY seq",
                 {"conversation": conversation, "leaf": end},
             ).fetchall()
         if end is not None and not found:

@@ -13,6 +13,7 @@ import msgspec
 
 from localkv.chat import rows
 from localkv.chat.forks import ForkTable
+from localkv.chat.looking import look
 from localkv.chat.tree import Conversation, Message, copied, well_formed
 
 
@@ -24,18 +25,11 @@ class PromptTable(ForkTable):
         system = well_formed(system)
         with self._database.writing() as connection:
             path = self.path(conversation)
-            if system != rows.conversation(connection, conversation).system or system != _prompt_of(path):
+            if system != (path[0].text if path and path[0].role == "system" else ""):
                 _say_again(connection, conversation, system, path, self._clock())
+            else:
+                look(connection, conversation, path[-1].id if path else None)
             return rows.conversation(connection, conversation)
-
-    def look_at(self, message: str) -> str:
-        """As before; the system prompt is that of the branch."""
-        leaf = super().look_at(message)
-        conversation = self.message(leaf).conversation
-        self._change(
-            conversation, "UPDATE conversations SET system = ? WHERE id = ?", _prompt_of(self.path(conversation, leaf))
-        )
-        return leaf
 
 
 def _say_again(connection: sqlite3.Connection, conversation: str, system: str, path: Sequence[Message], now: float) -> None:
@@ -50,11 +44,5 @@ def _say_again(connection: sqlite3.Connection, conversation: str, system: str, p
         rows.insert_message(connection, msgspec.structs.replace(copy, ids=ids, head=None))
         leaf = copy.id
     rows.note_copies(connection, [(copy.id, message.id) for copy, message in zip(said, before, strict=True)])
-    connection.execute(
-        "UPDATE conversations SET system = ?, leaf = ?, n_messages = n_messages + ? WHERE id = ?",
-        (system, leaf, len(said), conversation),
-    )
-
-
-def _prompt_of(path: Sequence[Message]) -> str:
-    return path[0].text if path and path[0].role == "system" else ""
+    connection.execute("UPDATE conversations SET n_messages = n_messages + ? WHERE id = ?", (len(said), conversation))
+    look(connection, conversation, leaf)

@@ -82,6 +82,18 @@ def test_prune_and_unprune(store, talk):
     assert store.get(key).leaf == new
 
 
+@pytest.mark.parametrize("way", ["unprune", "branch"])
+def test_what_is_said_where_it_was_pruned_outlives_the_trash(store, talk, way):
+    """A message pruned twice over, by itself and with the one above it, is gone on with: nothing of that path is erased."""
+    key, asked, _, old, _ = talk
+    document("prune", "talk", old)
+    document("prune", "talk", asked)
+    document(way, "talk", old)
+    written = store.ask(key, store.get(key).leaf, "written since").id
+    assert document("empty-trash")["removed_messages"] == 0
+    assert [each["leaf"] for each in document("branches", "talk") if each["shown"]] == [written]
+
+
 def test_find(talk):
     """Each place with its message, harmless on a terminal."""
     places = document("find", "talk", "NEEDLE")
