@@ -27,6 +27,8 @@ LOCK_SECONDS = 30.0
 """How long a restore, or a change of the schema, waits for a backup that is being made."""
 
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
+_AHEAD_SECONDS = 600.0
+"""A copy that is dated further ahead than this was made while the clock was wrong: how old it is nobody knows."""
 _PARTS = ("", "-wal", "-shm")
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 """The bytes that SQLite locks while a connection is open in WAL mode."""
@@ -47,13 +49,15 @@ class Backup:
     """Why it cannot be used; empty if it can."""
 
 
-def list_backups(backups: Path, database: Path) -> list[Path]:
-    """The backups of `database`, newest first."""
-    return sorted(backups.glob(f"{database.stem}-*.db"), reverse=True)
+def list_backups(backups: Path, database: Path, now: float | None = None) -> list[Path]:
+    """The backups of `database`, newest first; last come those whose age is not known (`is_dated`)."""
+    now = time.time() if now is None else now
+    found = backups.glob(f"{database.stem}-*.db")
+    return sorted(found, key=lambda path: (is_dated(path, now), path.name), reverse=True)
 
 
 def back_up(database: Path, backups: Path, version: int) -> Path:
-    """A verified, durable copy of `database` in `backups`; only the newest seven stay.
+    """A verified, durable copy of `database` in `backups`; only the newest seven stay. Files of other names are not counted.
 
     The caller makes sure that no other process backs up the same database. Raises NotWritable.
     """
@@ -69,7 +73,7 @@ def back_up(database: Path, backups: Path, version: int) -> Path:
         files.sync(temp)
         files.rename(temp, target)
         files.sync_dir(backups)
-        others = [path for path in list_backups(backups, database) if path != target]
+        others = [path for path in list_backups(backups, database) if path != target and _stamped(path) is not None]
         for old in others[KEPT - 1 :]:
             files.remove(old)
     except (OSError, sqlite3.Error) as error:
@@ -100,8 +104,8 @@ def back_up_daily(database: Path, backups: Path, version: int, now: float) -> Pa
 
 
 def _is_due(database: Path, backups: Path, now: float) -> bool:
-    known = list_backups(backups, database)
-    if any(abs(now - made_at(path)) < DAY_SECONDS for path in known):
+    known = [path for path in list_backups(backups, database, now) if is_dated(path, now)]
+    if any(now - made_at(path) < DAY_SECONDS for path in known):
         return False
     changed = max((path.stat().st_mtime for path in _files_of(database)), default=0.0)
     return not known or changed > max(path.stat().st_mtime for path in known)
@@ -127,10 +131,20 @@ def begin_daily_backup(database: Path, backups: Path, version: int, tell: Callab
 
 def made_at(path: Path) -> float:
     """When a backup was made, by its name; by its file where the name says nothing."""
+    stamped = _stamped(path)
+    return path.stat().st_mtime if stamped is None else stamped
+
+
+def is_dated(path: Path, now: float) -> bool:
+    """Whether the name of a backup says when it was made, and that was not after `now`."""
+    stamped = _stamped(path)
+    return stamped is not None and stamped <= now + _AHEAD_SECONDS
+
+
+def _stamped(path: Path) -> float | None:
     with suppress(ValueError, IndexError):
-        stamp = path.stem.rsplit("-", 2)[1]
-        return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC).timestamp()
-    return path.stat().st_mtime
+        return datetime.strptime(path.stem.rsplit("-", 2)[1], _STAMP).replace(tzinfo=UTC).timestamp()
+    return None
 
 
 def look(path: Path, known_schema: int) -> Backup:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from localkv.chat.audit import audit_conversations
-from localkv.chat.backups import Backup, list_backups, look, restore
+from localkv.chat.backups import Backup, is_dated, list_backups, look, restore
 from localkv.chat.migrations import MIGRATIONS
 from localkv.commands.output import print_json, print_lines, print_table
 from localkv.errors import ConfigError, ConversationError, ConversationsLost, UnknownConversation
@@ -132,7 +132,8 @@ def _ago(backup: Backup) -> str:
 
 def _cells(backup: Backup, now: float) -> tuple[str, ...]:
     counts = (format_count(backup.conversations), format_count(backup.messages))
-    return (backup.path.name, format_age(now - backup.made), *counts, format_bytes(backup.n_bytes), backup.problem)
+    age = format_age(now - backup.made) if is_dated(backup.path, now) else "?"
+    return (backup.path.name, age, *counts, format_bytes(backup.n_bytes), backup.problem)
 
 
 def _document(backup: Backup) -> dict[str, Any]:

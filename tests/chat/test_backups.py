@@ -7,6 +7,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -93,15 +94,49 @@ def test_one_backup_a_day(path, backups):
     assert second.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_clock_set_back_neither_stops_nor_floods(path, backups):
+@pytest.mark.parametrize("ahead", [3600, DAY / 2, 2 * DAY, 400 * DAY])
+def test_a_clock_set_back_neither_stops_nor_floods(path, backups, ahead):
     """A backup that seems to come from the future does not stop new ones, and one a day is still one a day."""
     fill(path, backups, "one")
     now = path.stat().st_mtime
-    future = at(daily(path, backups, now), 400 * DAY)
-    os.utime(future, (1, 1))
+    at(daily(path, backups, now), ahead)
     assert daily(path, backups, now) is not None
     assert daily(path, backups, now) is None
     assert len(list_backups(backups, path)) == 2
+
+
+def test_what_is_dated_in_the_future_is_not_the_newest(path, backups):
+    """A copy that was made while the clock was wrong, or has another name, is listed last: its age is not known."""
+    fill(path, backups, "one")
+    now = path.stat().st_mtime
+    future = at(daily(path, backups, now), 400 * DAY)
+    mine = backups / "conversations-mine.db"
+    mine.write_bytes(future.read_bytes())
+    fill(path, backups, "two")
+    older = at(daily(path, backups, now), -2 * DAY)
+    newest = daily(path, backups, time.time())
+    assert list_backups(backups, path)[:2] == [newest, older]
+    assert set(list_backups(backups, path)[2:]) == {future, mine}
+    assert list_backups(backups, path, now + 401 * DAY)[0] == future, "its day has come"
+    path.unlink()
+    with pytest.raises(ConversationsLost, match=newest.name):
+        ConversationStore.open(path, backups)
+
+
+def test_what_is_dated_in_the_future_pushes_nothing_out(path, backups):
+    """Of many such copies the last goes before the first of the others; a file of another name is nobody's to remove."""
+    fill(path, backups, "one")
+    now = path.stat().st_mtime
+    mine = backups / "conversations-mine.db"
+    for day in range(KEPT):
+        at(daily(path, backups, now), (400 + day) * DAY)
+    mine.write_bytes(b"mine")
+    made = []
+    for day in range(KEPT + 1):
+        made.append(at(daily(path, backups, now), -(KEPT + 1 - day) * DAY))
+        os.utime(made[-1], (1, 1))
+        assert [each for each in made[-KEPT:] if not each.exists()] == []
+    assert list_backups(backups, path) == [*made[:0:-1], mine]
 
 
 def test_seven_are_kept(path, backups):

@@ -90,25 +90,25 @@ def test_only_the_newest_backups_stay(filled, backups):
     (backups / "notes.txt").write_text("mine")
     (backups / "conversations-20190101T000000.000000Z-schema1.db.part").write_bytes(b"cut by a crash")
     for n in range(KEPT + 3):
-        old = backups / f"conversations-2020010{n}T000000.000000Z-schema1.db"
+        old = backups / f"conversations-202001{n + 1:02}T000000.000000Z-schema1.db"
         old.write_bytes(b"old")
     ConversationStore.open(filled, backups, migrations=(*MIGRATIONS, COLOUR)).close()
     kept = list_backups(backups, filled)
     assert len(kept) == KEPT
     assert version(kept[0]) == len(MIGRATIONS)
-    assert kept[-1].name.startswith("conversations-20200104")
+    assert kept[-1].name.startswith("conversations-20200105")
     assert sorted(backups.iterdir()) == sorted([*kept, backups / "notes.txt"])
 
 
 def test_a_backup_of_a_wrong_clock_is_not_pruned_at_once(filled, backups):
-    """With the clock set back the new backup sorts as the oldest, and still stays."""
+    """With the clock set back the new backup is the newest all the same, and stays."""
     backups.mkdir()
     for n in range(KEPT):
         (backups / f"conversations-2999010{n + 1}T000000.000000Z-schema1.db").write_bytes(b"future")
     ConversationStore.open(filled, backups, migrations=(*MIGRATIONS, COLOUR)).close()
     kept = list_backups(backups, filled)
     assert len(kept) == KEPT
-    assert version(kept[-1]) == len(MIGRATIONS)
+    assert version(kept[0]) == len(MIGRATIONS)
 
 
 def test_a_failed_migration_leaves_no_trace(filled, backups):

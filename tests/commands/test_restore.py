@@ -38,6 +38,18 @@ def test_list_shows_what_is_in_each_backup(backed_up, capsys):
     assert found[0]["backup"] in run(capsys, "sessions", "restore", "--list")[1]
 
 
+def test_a_backup_of_a_wrong_clock_is_not_the_newest(backed_up, capsys):
+    """It is listed, without an age, and chosen only by its name."""
+    [real] = backed_up.backups.iterdir()
+    wrong = real.with_name("conversations-21011231T000000.000000Z-schema9.db")
+    wrong.write_bytes(real.read_bytes())
+    found = run(capsys, "sessions", "restore", "--list", "--json")[1]
+    assert [each["backup"] for each in found] == [real.name, wrong.name]
+    assert run(capsys, "sessions", "restore", "--list")[1].splitlines()[2].split()[1] == "?"
+    assert run(capsys, "sessions", "restore", "--yes", "--json")[1]["backup"] == real.name
+    assert run(capsys, "sessions", "restore", wrong.name, "--yes", "--json")[1]["backup"] == wrong.name
+
+
 def test_no_backups_is_a_sentence(home, capsys):
     """A new user learns when there will be one."""
     assert "no backups" in run(capsys, "sessions", "restore", "--list")[1]
