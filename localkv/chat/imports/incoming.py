@@ -82,7 +82,7 @@ def arrive(incoming: Incoming, model: ModelSection, sampling: SamplingSection, n
     base = _moment(incoming.created, now)
     root: list[Message] = []
     if incoming.system and not any(node.role == "system" for node in ordered):
-        root = [_message(incoming, Node("system", None, "system", incoming.system, base), key, base)]
+        root = [_message(incoming, Node(_root_id(incoming), None, "system", incoming.system, base), key, base)]
     first = root[0].id if root else None
     messages = [*root, *(_message(incoming, node, key, base, first) for node in ordered)]
     if not any(message.role != "system" for message in messages):
@@ -201,6 +201,16 @@ def _message(incoming: Incoming, node: Node, conversation: str, base: float, roo
 def _title(incoming: Incoming, messages: Sequence[Message]) -> str:
     """The source's, else the first words that were said."""
     return title_from(incoming.title) or title_from(next(each.text for each in messages if each.role != "system"))
+
+
+def _root_id(incoming: Incoming) -> str:
+    """An id for the prompt that a source has beside its messages: the same at each reading, and that of none of them."""
+    taken = {node.id for node in incoming.nodes}
+    name, found = "system", ""
+    while not found or found in taken:
+        found = uuid.uuid5(SPACE, f"{incoming.id}\0{name}").hex if incoming.own else name
+        name += "\0"
+    return found
 
 
 def _key(incoming: Incoming, node: str) -> str:

@@ -9,7 +9,6 @@ import datetime as dt
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 from localkv.chat.imports.incoming import Incoming, Node
 from localkv.errors import ImportRefused
@@ -27,7 +26,7 @@ _RESPONSES = """
 def read_llm(file: Path) -> Iterator[tuple[Incoming, float]]:
     """Each conversation, with the part of the file that is done with it. Raises ImportRefused."""
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
             _check(connection)
             found = connection.execute("SELECT id, name FROM conversations ORDER BY rowid").fetchall()

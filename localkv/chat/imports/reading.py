@@ -25,6 +25,8 @@ from localkv.chat.imports.splitting import split_values
 from localkv.errors import ImportRefused
 
 _MEMBER = re.compile(r"(^|/)conversations[^/]*\.json$")
+_PACKED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+"""What programs pack exports with. Others name the memory that unpacking takes themselves, and fail in ways of their own."""
 
 Kind = type[ChatGPT] | type[OpenWebUI] | type[ExportedConversation]
 
@@ -83,12 +85,16 @@ def _zipped(stream: BinaryIO) -> Iterator[Item]:
             )
             if not members:
                 raise ImportRefused("it is an archive without conversations.json; unpack it and import what is in it")
+            if not {each.compress_type for each in members} <= _PACKED:
+                raise ImportRefused(
+                    "it is an archive that is packed in a way not known here; unpack it and import what is in it"
+                )
             total, before = sum(each.file_size for each in members), 0
             for member in members:
                 with archive.open(member) as inner:
                     yield from _values(inner, member.file_size, before, total)
                 before += member.file_size
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
         raise ImportRefused(f"the archive cannot be unpacked ({error})") from error
 
 

@@ -1,7 +1,11 @@
 """Exports of other programs: every branch arrives, twice is once, and what is hostile ends in a sentence."""
 
+import contextlib
 import json
+import os
+import random
 import sqlite3
+import sys
 import zipfile
 
 import msgspec
@@ -360,6 +364,68 @@ def test_archives_that_are_damaged_or_hold_nothing_are_refused(store, tmp_path, 
     with pytest.raises(ImportRefused, match="archive"):
         take(store, file)
     assert store.list() == []
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_with_any_byte_wrong_is_read_or_refused(tmp_path, method):
+    """Whatever is wrong in it, names that are no UTF-8 and other ways of packing among it: a sentence at most."""
+    file, source = tmp_path / "export.zip", random.Random(method)
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("ü/conversations.json", json.dumps([CHATGPT, OPENWEBUI]))
+    whole = file.read_bytes()
+    for _ in range(400):
+        data = bytearray(whole)
+        for _ in range(source.choice([1, 1, 3])):
+            data[source.randrange(4, len(data))] = source.randrange(256)
+        file.write_bytes(data)
+        with contextlib.suppress(ImportRefused):
+            list(read_file(file))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_that_is_packed_otherwise_is_refused(tmp_path, method):
+    """The sentence says what to do."""
+    file = tmp_path / "export.zip"
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("conversations.json", json.dumps([CHATGPT]))
+    with pytest.raises(ImportRefused, match="unpack it"):
+        list(read_file(file))
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.db", b"a%3f?#b.db", "ü.db".encode()])
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="file names are Unicode there")
+def test_a_database_of_any_name_is_read(store, tmp_path, name):
+    """Bytes that are no text, and what has a meaning in an address: it is the same file."""
+    file = tmp_path / os.fsdecode(name)
+    llm_database(tmp_path / "logs.db")
+    (tmp_path / "logs.db").rename(file)
+    assert take(store, file).conversations == 2
+
+
+@pytest.mark.parametrize("key", ["system", "system\0", ""])
+def test_a_message_of_any_id_goes_with_a_system_prompt(store, tmp_path, key):
+    """The prompt that stands beside the messages takes no id of theirs: the conversation is whole, and so are those around it."""
+    messages = {"system": {"role": "user", "content": "q"}}
+    messages[key] = messages.get(key) or {"role": "assistant", "content": "a", "parentId": "system"}
+    chat = {"id": "odd", "title": "Odd", "chat": {"system": "You cook.", "history": {"messages": messages}}}
+    file = written(tmp_path, [CHATGPT, chat, OPENWEBUI])
+    assert take(store, file).conversations == 3
+    [odd] = [each.id for each in store.list() if each.title == "Odd"]
+    assert [each.text for each in store.path(odd)] == ["You cook.", "q", "a"][: len(messages) + 1]
+    assert take(store, file).unchanged == 3
+
+
+def test_a_prompt_of_our_own_format_comes_back(store, tmp_path):
+    """Files that name a prompt and have no message for it: each gets one of its own, which can be exported and read again."""
+    for n in "ab":
+        message = {"id": n * 32, "parent": None, "role": "user", "text": "q"}
+        document = {"format": "localkv-conversation", "id": n * 31 + "0", "name": n, "title": n, "created": 1, "updated": 1,
+                    "leaf": n * 32, "system": "You cook.", "messages": [message]}  # fmt: skip
+        assert take(store, written(tmp_path, document)).refused == []
+        known = store.by_name(n)
+        assert [each.text for each in store.path(known.id)] == ["You cook.", "q"]
+        again = take(store, written(tmp_path, json.loads(to_json(known, store.messages(known.id)))))
+        assert (again.refused, again.unchanged) == ([], 1)
 
 
 def test_arrivals_have_no_token_ids(tmp_path):
