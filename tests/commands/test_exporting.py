@@ -117,7 +117,7 @@ def test_import_and_back(home, talks, tmp_path, capfd):
     assert call(capfd, "export", "--all", "-o", str(file))[0] == 0
     assert call(capfd, "sessions", "rm", "one")[0] == 0
     code, out, _ = call(capfd, "import", str(file), "--json")
-    assert (code, json.loads(out)) == (0, {"conversations": 1, "messages": 2, "unchanged": 1, "refused": []})
+    assert (code, json.loads(out)) == (0, {"conversations": 1, "messages": 2, "unchanged": 1, "refused": [], "refusals": 0})
     assert "0 conversations with 0 new messages taken in, 2 were there already" in call(capfd, "import", str(file))[1]
     assert "I say one" in call(capfd, "export", "one")[1]
     bad = tmp_path / "bad.json"

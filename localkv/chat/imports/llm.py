@@ -29,9 +29,9 @@ def read_llm(file: Path) -> Iterator[tuple[Incoming, float]]:
         with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
             _check(connection)
-            found = connection.execute("SELECT id, name FROM conversations ORDER BY rowid").fetchall()
-            for n, (key, name) in enumerate(found, 1):
-                yield _incoming(str(key), name, connection.execute(_RESPONSES, (key,)).fetchall()), n / len(found)
+            (total,) = connection.execute("SELECT count(*) FROM conversations").fetchone()
+            for n, (key, name) in enumerate(connection.execute("SELECT id, name FROM conversations ORDER BY rowid"), 1):
+                yield _incoming(str(key), name, connection.execute(_RESPONSES, (key,)).fetchall()), min(1.0, n / max(1, total))
     except sqlite3.Error as error:
         raise ImportRefused(f"the database cannot be read ({error}); it may be damaged") from error
 

@@ -33,10 +33,13 @@ Kind = type[ChatGPT] | type[OpenWebUI] | type[ExportedConversation]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One conversation, or why it is none; `share` of the file is done, 0 to 1."""
+    """One conversation, or why it is none."""
 
     found: Incoming | ImportRefused
     share: float
+    """Of the file, with it: 0 to 1."""
+    n_bytes: int
+    """What it takes in the file, or about that."""
 
 
 class _Look(msgspec.Struct):
@@ -55,7 +58,7 @@ def read_file(file: Path) -> Iterator[Item]:
             stream.seek(0)
             if begins == MAGIC:
                 for incoming, share in read_llm(file):
-                    yield Item(incoming, share)
+                    yield Item(incoming, share, sum(len(node.text) for node in incoming.nodes))
                 return
             if begins.startswith(b"PK\x03\x04"):
                 yield from _zipped(stream)
@@ -71,7 +74,7 @@ def _values(stream: IO[bytes], size: int, before: int = 0, total: int = 0) -> It
     """The conversations in a stream of `size` bytes, which are read after `before` of `total`."""
     number = 0
     for number, value in enumerate(split_values(stream), start=1):
-        yield Item(_read(value, number), min(1.0, (before + stream.tell()) / max(1, total or size)))
+        yield Item(_read(value, number), min(1.0, (before + stream.tell()) / max(1, total or size)), len(value))
     if not number:
         raise ImportRefused("there are no conversations in it")
 
