@@ -26,10 +26,13 @@ RESTORE = "localkv sessions restore"
 LOCK_SECONDS = 30.0
 """How long a restore, or a change of the schema, waits for a backup that is being made."""
 
+PARTS = ("", "-wal", "-shm", "-journal")
+"""What SQLite calls the files of one database; the last only where a disk allows no write-ahead log."""
+
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
+_LOGS = ("-wal", "-journal")
 _AHEAD_SECONDS = 600.0
 """A copy that is dated further ahead than this was made while the clock was wrong: how old it is nobody knows."""
-_PARTS = ("", "-wal", "-shm")
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 """The bytes that SQLite locks while a connection is open in WAL mode."""
 
@@ -170,8 +173,10 @@ def look(path: Path, known_schema: int) -> Backup:
 def restore(database: Path, chosen: Backup, files: Files | None = None) -> list[Path]:
     """Put the copy `chosen` in the place of `database`, durably; returns where the former files are kept.
 
-    Each name is durable before the next changes: after a power cut the former file never stands without its log, nor the copy beside
-    a log that is not its own, which SQLite would replay into it. Raises ConversationError for a copy that cannot be used or a database that is in use, NotWritable.
+    Each name is durable before the next changes, the database's first: after a power cut the former file never stands in its place
+    without its log, nor the copy beside a log that is not its own, which SQLite would replay into it. A log that such a cut has left
+    behind is kept under the stamp of the next try. Raises ConversationError for a copy that cannot be used or a database that is in
+    use, NotWritable.
     """
     if chosen.problem:
         raise ConversationError(f"{chosen.path} cannot be restored: {chosen.problem}; choose another one: {RESTORE} --list")
@@ -258,12 +263,14 @@ def refuse_to_begin_anew(database: Path, backups: Path, *, blank: bool = False) 
     if not blank and database.exists() and database.stat().st_size:
         return
     known = list_backups(backups, database)
-    log = Path(f"{database}-wal")
-    if not known and (blank or not (log.exists() and log.stat().st_size)):
+    logs = [path for part in _LOGS if (path := Path(f"{database}{part}")).exists() and path.stat().st_size]
+    if not known and (blank or not logs):
         return
     what = "is empty" if database.exists() else "is missing"
     if not known:
-        raise ConversationError(f"{database} {what}, but {log} is still there; put the database back, or move that file away")
+        raise ConversationError(
+            f"{database} {what}, but {logs[0]} is still there; put the database back, or move that file away"
+        )
     other = f"To begin without your conversations, move the folder {backups} away"
     raise ConversationsLost(f"{database} {what}", f"{_way_back(known)}\n{other}")
 
@@ -282,7 +289,7 @@ def _way_back(known: Sequence[Path]) -> str:
 
 
 def _files_of(database: Path) -> list[Path]:
-    return [path for part in _PARTS if (path := Path(f"{database}{part}")).exists()]
+    return [path for part in PARTS if (path := Path(f"{database}{part}")).exists()]
 
 
 def _has_conversations(database: Path) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from localkv.chat.audit import ChatAudit, audit_conversations
-from localkv.chat.backups import clear_unfinished, unfinished
+from localkv.chat.backups import PARTS, clear_unfinished, unfinished
 from localkv.commands.machine import existing, folder_bytes, ssd_default
 from localkv.commands.output import ProgressLine, print_json, print_lines
 from localkv.commands.setup import Setup
@@ -162,8 +162,8 @@ def _budget(setup: Setup) -> int | None:
 
 def _open_places(home: Home) -> Iterator[Finding]:
     """Private files and folders outside of the store that others may read."""
-    places = [home.data_dir, home.cache_dir, home.engine_key, home.digests, home.selftests, home.database]
-    places += [Path(f"{home.database}{suffix}") for suffix in ("-wal", "-shm")]
+    places = [home.data_dir, home.cache_dir, home.engine_key, home.digests, home.selftests]
+    places += [Path(f"{home.database}{suffix}") for suffix in PARTS]
     for folder in (home.backups, home.logs):
         places += [folder, *folder.rglob("*")]
     for place in places:

@@ -232,12 +232,13 @@ def test_a_blank_database_with_backups_is_not_begun_anew(path, backups, content)
     assert texts_of(path, backups) == ["precious"]
 
 
-def test_a_log_without_its_database_is_not_thrown_away(path, backups):
+@pytest.mark.parametrize("log", ["-wal", "-journal"])
+def test_a_log_without_its_database_is_not_thrown_away(path, backups, log):
     """SQLite would delete it when a new database begins."""
-    (path.parent / "conversations.db-wal").write_bytes(b"x" * 5000)
-    with pytest.raises(ConversationError, match="conversations.db-wal"):
+    (path.parent / f"conversations.db{log}").write_bytes(b"x" * 5000)
+    with pytest.raises(ConversationError, match=f"conversations.db{log}"):
         ConversationStore.open(path, backups)
-    assert (path.parent / "conversations.db-wal").stat().st_size == 5000
+    assert (path.parent / f"conversations.db{log}").stat().st_size == 5000
 
 
 def test_damage_names_the_command_and_stays(path, backups):
@@ -266,6 +267,33 @@ def test_the_log_of_the_former_database_does_not_come_back(path, backups):
     kept = restore(path, look(backup, SCHEMA))
     assert texts_of(path, backups) == ["old"]
     assert texts_of(kept[0], backups) == ["new", "old"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be removed there")
+@pytest.mark.parametrize("damage", ["missing", "there"])
+def test_the_journal_of_the_former_database_does_not_come_back(path, backups, damage):
+    """Where a disk allows no write-ahead log, a crash leaves a journal: SQLite would roll the restored file back by it."""
+    fill(path, backups, "old")
+    backup = daily(path, backups, path.stat().st_mtime)
+    copied = texts_of(backup, backups)
+    program = (
+        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('PRAGMA journal_mode = DELETE')\n"
+        "c.execute('PRAGMA cache_size = 2'); c.execute('BEGIN')\n"
+        "for n in range(200): c.execute('INSERT INTO forked_heads VALUES (?)', (str(n) * 300,))\n"
+        "c.execute(\"UPDATE messages SET text = 'changed'\"); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    journal = path.with_name("conversations.db-journal")
+    left = journal.read_bytes()
+    assert left.strip(b"\0")
+    if damage == "missing":
+        path.unlink()
+    kept = restore(path, look(backup, SCHEMA))
+    assert not journal.exists()
+    assert kept[-1].name.endswith(".before-restore-journal")
+    assert kept[-1].read_bytes() == left
+    assert path.read_bytes() == backup.read_bytes()
+    assert texts_of(path, backups) == copied == ["old"]
 
 
 def test_a_bad_backup_is_refused(path, backups):
@@ -469,7 +497,8 @@ def test_a_backup_that_another_face_removes_meanwhile_is_no_traceback(path, back
 
 # ---- power cuts ----
 
-COPY, FORMER, LOG = b"copy" * 3000, b"former" * 3000, b"log" * 3000
+COPY, FORMER = b"copy" * 3000, b"former" * 3000
+LOGS = {"c.db-wal": b"log" * 3000, "c.db-journal": b"journal" * 2000}
 
 
 def cut_off(root, files):
@@ -477,7 +506,7 @@ def cut_off(root, files):
     data, backups = root / "data", root / "backups"
     for folder in (data, backups):
         files.make_dir(folder)
-    begin = {data / "c.db": FORMER, data / "c.db-wal": LOG, backups / "copy.db": COPY}
+    begin = {data / "c.db": FORMER, backups / "copy.db": COPY} | {data / name: content for name, content in LOGS.items()}
     for path, content in begin.items():
         files.write_temp(path, [content])
         files.sync(path)
@@ -493,14 +522,14 @@ def cut_off(root, files):
 
 def wrong_with(state):
     """What must not be after a power cut in the middle of bringing a backup back."""
-    live, log = state.get("c.db"), state.get("c.db-wal")
+    live, logs = state.get("c.db"), {name: state[name] for name in LOGS if name in state}
     if live not in (None, FORMER, COPY):
         yield "a torn database"
-    if live == COPY and log is not None:
+    if live == COPY and logs:
         yield "a log that is not this database's"
-    if live == FORMER and log != LOG:
+    if live == FORMER and logs != LOGS:
         yield "the former database without its log"
-    if FORMER not in state.values() or LOG not in state.values():
+    if not {FORMER, *LOGS.values()} <= set(state.values()):
         yield "something of the former conversations is gone"
 
 

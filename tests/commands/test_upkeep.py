@@ -316,6 +316,8 @@ def test_purge_of_everything(talks, capsys):
     (talks.models_dir / "starter" / "w.safetensors").write_bytes(b"w")
     talks.backups.mkdir(exist_ok=True)
     (talks.backups / "conversations-x.db").write_bytes(b"swordfish")
+    for part in ("-wal", "-shm", "-journal", ".x.before-restore", ".x.before-restore-journal"):
+        Path(f"{talks.database}{part}").write_bytes(b"swordfish")
     code, report, _ = run(capsys, "purge", "--all", "--yes", "--json")
     assert code == 0
     assert set(report["deleted"]) == {"cache", "models", "conversations", "logs", "settings"}
