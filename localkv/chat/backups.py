@@ -1,7 +1,7 @@
 """Copies of conversations.db: made while it is in use, verified, seven of them kept; and the way back to one.
 
 Knows no tables. Thread: that of the caller; a daily backup has one of its own. A copy gets its final name only when it is whole and on the
-disk. Restoring deletes nothing: the file that was there, damaged or not, is kept beside the database. Whoever makes a copy holds
+disk. Restoring deletes nothing: the file that was there, damaged or not, is put aside, beside the database, and goes as backups do. Whoever makes a copy holds
 backup.lock meanwhile; an unfinished copy that nobody holds the lock for was left by a process that was killed, and may go.
 """
 
@@ -31,6 +31,7 @@ PARTS = ("", "-wal", "-shm", "-journal")
 
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 _LOGS = ("-wal", "-journal")
+_ASIDE = ".before-restore"
 _AHEAD_SECONDS = 600.0
 """A copy that is dated further ahead than this was made while the clock was wrong: how old it is nobody knows."""
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
@@ -59,9 +60,15 @@ def list_backups(backups: Path, database: Path, now: float | None = None) -> lis
     return sorted(found, key=lambda path: (is_dated(path, now), path.name), reverse=True)
 
 
+def list_aside(database: Path) -> list[Path]:
+    """The files that restores have put aside, their logs among them, newest first."""
+    return sorted(database.parent.glob(f"{database.name}.*{_ASIDE}*"), reverse=True)
+
+
 def back_up(database: Path, backups: Path, version: int) -> Path:
     """A verified, durable copy of `database` in `backups`; only the newest seven stay. Files of other names are not counted.
 
+    What a restore put aside goes when seven backups are newer, and not within a week: an update may make seven at once.
     The caller makes sure that no other process backs up the same database. Raises NotWritable.
     """
     files = Files()
@@ -77,7 +84,7 @@ def back_up(database: Path, backups: Path, version: int) -> Path:
         files.rename(temp, target)
         files.sync_dir(backups)
         others = [path for path in list_backups(backups, database) if path != target and _stamped(path) is not None]
-        for old in others[KEPT - 1 :]:
+        for old in (*others[KEPT - 1 :], *_outlived(database, [target, *others[: KEPT - 1]], time.time())):
             files.remove(old)
     except (OSError, sqlite3.Error) as error:
         with suppress(OSError):  # the folder itself may be the trouble, and that is what is raised
@@ -145,8 +152,12 @@ def is_dated(path: Path, now: float) -> bool:
 
 
 def _stamped(path: Path) -> float | None:
-    with suppress(ValueError, IndexError):
-        return datetime.strptime(path.stem.rsplit("-", 2)[1], _STAMP).replace(tzinfo=UTC).timestamp()
+    return _moment(path.stem.rsplit("-", 2)[-2:][0])
+
+
+def _moment(stamp: str) -> float | None:
+    with suppress(ValueError):
+        return datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC).timestamp()
     return None
 
 
@@ -311,7 +322,7 @@ def _replace(database: Path, source: Path, files: Files) -> list[Path]:
         files.sync(temp)
         for path in _files_of(database):
             part = path.name.removeprefix(database.name)
-            target = database.with_name(f"{database.name}.{stamp}.before-restore{part}")
+            target = database.with_name(f"{database.name}.{stamp}{_ASIDE}{part}")
             files.rename(path, target)
             files.sync_dir(database.parent)
             kept.append(target)
@@ -341,6 +352,18 @@ def _remove_leftovers(files: Files, backups: Path, database: Path) -> None:
     """Remove copies that a crash or an error left unfinished."""
     for path in _half_copied(database, backups):
         files.remove(path)
+
+
+def _outlived(database: Path, kept: Sequence[Path], now: float) -> list[Path]:
+    """What was put aside longer ago than all seven backups that are `kept` were made, and than a week."""
+    dated = [made_at(path) for path in kept if is_dated(path, now)]
+    if len(dated) < KEPT:
+        return []
+    oldest = min(*dated, now - KEPT * DAY_SECONDS)
+    moments = {
+        path: _moment(path.name.removeprefix(f"{database.name}.").partition(_ASIDE)[0]) for path in list_aside(database)
+    }
+    return [path for path, moment in moments.items() if moment is not None and moment < oldest]
 
 
 def _copy(database: Path, target: Path, version: int) -> None:

@@ -1,6 +1,6 @@
 """`localkv sessions restore [--list] [BACKUP]`, and the way back that `localkv chat` offers where conversations are lost.
 
-Deletes nothing: what was there is kept beside the database. Opens conversations.db only to see whether it is sound. Thread: main.
+Deletes nothing: what was there is put aside, beside the database. Opens conversations.db only to see whether it is sound. Thread: main.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from localkv.chat.audit import audit_conversations
-from localkv.chat.backups import Backup, is_dated, list_backups, look, restore
+from localkv.chat.backups import KEPT, Backup, is_dated, list_backups, look, restore
 from localkv.chat.migrations import MIGRATIONS
 from localkv.commands.output import print_json, print_lines, print_table
 from localkv.errors import ConfigError, ConversationError, ConversationsLost, UnknownConversation
@@ -66,7 +66,7 @@ def _chosen_by_person(usable: Sequence[Backup]) -> Backup | None:
 def _lines(chosen: Backup, kept: Sequence[Path]) -> list[str]:
     """What was brought back, and where the former file is."""
     said = [f"{format_count(chosen.conversations)} conversations are back as they were {_ago(chosen)} ago."]
-    return said + [f"The former file is kept: {path}" for path in kept[:1]]
+    return said + [f"The former file is kept until {KEPT} backups are newer, a week at least: {path}" for path in kept[:1]]
 
 
 def show(home: Home, *, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.cells import cell_len
 
-from localkv.chat.backups import list_backups
+from localkv.chat.backups import list_aside, list_backups
 from localkv.chat.store import ConversationStore
 from localkv.chat.tree import Conversation, Message
 from localkv.chat.visible import one_line, visible
@@ -31,6 +31,7 @@ from localkv.tiers.upkeep import Freed
 from localkv.units import format_age, format_bytes, format_count
 
 KEPT = "Backups of the last days still have its text; `localkv paths` says where they are."
+KEPT_ASIDE = "What a restore put aside, beside the database, may still have it too, until seven backups are newer."
 
 _SPEAKERS = {"system": "System", "user": "You", "assistant": "Answer"}
 _ENDINGS = {"streaming": "still being written", "stopped": "stopped", "cut": "cut by a crash", "failed": "failed"}
@@ -107,6 +108,8 @@ def remove_session(context: typer.Context, name: Name, as_json: AsJson = False) 
         typer.echo(f'"{one_line(name)}" is removed ({counted(conversation.n_messages, "message")}, {_freed(freed)}).')
         if list_backups(find_home().backups, find_home().database):
             typer.echo(KEPT)
+        if list_aside(find_home().database):
+            typer.echo(KEPT_ASIDE)
 
 
 @app.command("empty-trash")

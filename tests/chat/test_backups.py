@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -19,6 +20,7 @@ from localkv.chat.backups import (
     back_up_daily,
     clear_unfinished,
     in_use,
+    list_aside,
     list_backups,
     look,
     made_at,
@@ -66,8 +68,6 @@ def daily(path, backups, now):
 
 def at(path, seconds):
     """Give a backup another date, as if it were made `seconds` later."""
-    from datetime import UTC, datetime
-
     when = made_at(path) + seconds
     stamp = datetime.fromtimestamp(when, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     target = path.with_name(f"conversations-{stamp}-schema{SCHEMA}.db")
@@ -310,6 +310,48 @@ def test_a_bad_backup_is_refused(path, backups):
     with pytest.raises(ConversationError, match="cannot be restored"):
         restore(path, look(backup, SCHEMA))
     assert path.read_bytes() == before
+
+
+def aside(path, days, *parts):
+    """Files that a restore put aside so many days ago."""
+    stamp = datetime.fromtimestamp(time.time() - days * DAY, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    made = [path.with_name(f"conversations.db.{stamp}.before-restore{part}") for part in parts or ("",)]
+    for each in made:
+        each.write_bytes(b"erased text")
+    return made
+
+
+@pytest.mark.parametrize(("days", "newer", "stays"), [
+    (30, 7, False), (8, 7, False), (30, 6, True), (5, 7, True), (-400, 7, True),
+], ids=["old", "just old enough", "fewer backups since", "seven in less than a week", "a wrong clock"])  # fmt: skip
+def test_what_was_put_aside_goes_as_backups_do(path, backups, days, newer, stays):
+    """Erased text does not stay for ever in the file that was there before a restore, nor in its log; a fresh one stays."""
+    fill(path, backups, "one")
+    made = aside(path, days, "", "-wal", "-shm", "-journal")
+    mine = path.with_name("conversations.db.mine.before-restore")
+    mine.write_bytes(b"mine")
+    now = path.stat().st_mtime
+    at(daily(path, backups, now), -100 * DAY)
+    for n in range(newer):
+        assert all(each.exists() for each in made)
+        os.utime(path, (now, now))
+        for each in backups.iterdir():
+            os.utime(each, (1, 1))
+        latest = daily(path, backups, time.time())
+        if n < newer - 1:
+            at(latest, (n - 7) * DAY * min(abs(days), 7) / 7.5)
+    assert [each.exists() for each in made] == [stays] * 4
+    assert list_aside(path) == [mine, *(each for each in sorted(made, reverse=True) if stays)]
+
+
+def test_what_was_put_aside_in_the_future_pushes_nothing_out(path, backups):
+    """Copies that a wrong clock dated are no seven newer backups."""
+    fill(path, backups, "one")
+    made = aside(path, 30)
+    for day in range(KEPT):
+        at(daily(path, backups, time.time()), (400 + day) * DAY)
+    assert daily(path, backups, time.time()) is not None
+    assert [each.exists() for each in made] == [True]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="record locks are POSIX")

@@ -84,6 +84,21 @@ def test_sound_conversations_are_not_replaced_without_asking(backed_up, capsys, 
         assert names(capsys) == left
 
 
+def test_what_still_has_the_text_of_what_is_removed_is_said(backed_up, capsys):
+    """Backups, and the file that a restore put aside: how long it stays is said when it is made."""
+    said = run(capsys, "sessions", "restore", "--yes")[1]
+    assert "until 7 backups are newer, a week at least" in said
+    said = run(capsys, "sessions", "rm", "one")[1]
+    assert "Backups of the last days still have its text" in said
+    assert "What a restore put aside" in said
+    for file in backed_up.data_dir.glob("*.before-restore*"):
+        file.unlink()
+    store = ConversationStore.open(backed_up.database, backed_up.backups)
+    store.create("three", model=ModelSection(), sampling=SamplingSection())
+    store.close()
+    assert "What a restore put aside" not in run(capsys, "sessions", "rm", "three")[1]
+
+
 def test_a_backup_can_be_named(backed_up, capsys):
     """By the name that --list shows; another name is refused as asked for wrongly."""
     name = run(capsys, "sessions", "restore", "--list", "--json")[1][0]["backup"]
