@@ -90,7 +90,11 @@ class Composer(TextArea):
         """Whether messages wait that can be taken back."""
         self._kept: tuple[str, dict[str, Chip]] = ("", {})
         self._back = 0
-        self._draft = ""
+        """How many questions ago the one was asked that is shown; 0: none is."""
+        self._written: dict[int, str] = {}
+        """By `_back`: what was written there before another question was shown; at 0 the draft."""
+        self._shown: tuple[str, dict[str, Chip]] = ("", {})
+        """The earlier question that was put here last, as it was asked."""
 
     @property
     def message(self) -> str:
@@ -111,7 +115,9 @@ class Composer(TextArea):
 
     @property
     def draft(self) -> str:
-        """What is written, as it can be stored and begun with."""
+        """What is written, as it can be stored and begun with; an earlier question that is only looked at is not."""
+        if self._looks_back:
+            return next((self._written[back] for back in sorted(self._written) if self._written[back]), "")
         return pack(self.text, self._chips)
 
     def keep(self) -> str:
@@ -203,14 +209,13 @@ class Composer(TextArea):
 
     def begin(self, draft: str, past: Sequence[str]) -> None:
         """Another conversation: its draft, and its earlier questions, oldest first."""
-        self._put(*unpack(draft))
+        self._write(*unpack(draft))
         self._kept = (self.text, dict(self._chips))
         self.past = past
-        self._back = 0
 
     def load(self, message: str) -> None:
         """Write a message that was sent or waited once more, in place of what is written."""
-        self._put(*fold(message))
+        self._write(*fold(message))
 
     def action_send(self) -> None:
         """Send the text; after a backslash, start a new line instead."""
@@ -219,8 +224,8 @@ class Composer(TextArea):
             self.replace("\n", (row, column - 1), (row, column))
             return
         self._attach_named()
-        message, draft = self.message, self.draft
-        self._put("", {})
+        message, draft = self.message, pack(self.text, self._chips)
+        self._write("", {})
         self.post_message(self.Sent(message if message.strip() else "", draft))
 
     def give_back(self, draft: str) -> None:
@@ -314,6 +319,12 @@ class Composer(TextArea):
             line.stylize(self.get_component_rich_style("composer--chip", partial=True), *span)
         return line
 
+    def _write(self, text: str, chips: Mapping[str, Chip]) -> None:
+        """Write something else than an earlier question: what is recalled after it begins with the last one."""
+        self._back = 0
+        self._written = {}
+        self._put(text, chips)
+
     def _put(self, text: str, chips: Mapping[str, Chip]) -> None:
         self._chips = dict(chips)
         self.load_text(text)
@@ -335,8 +346,6 @@ class Composer(TextArea):
         if select or not self.cursor_at_first_line or self._back >= len(self.past):
             super().action_cursor_up(select)
             return
-        if self._back == 0:
-            self._draft = self.draft
         self._recall(self._back + 1)
 
     def action_cursor_down(self, select: bool = False) -> None:
@@ -344,7 +353,7 @@ class Composer(TextArea):
         if select or not self._back or not self.cursor_at_last_line:
             super().action_cursor_down(select)
             return
-        self._recall(self._back - 1)
+        self._recall(min(self._back - 1, len(self.past)))
 
     def action_delete_right(self) -> None:
         """Delete a character; with nothing written, leave."""
@@ -353,8 +362,18 @@ class Composer(TextArea):
         else:
             self.post_message(self.Ended())
 
+    @property
+    def _looks_back(self) -> bool:
+        """Whether an earlier question is shown as it was asked."""
+        return self._back > 0 and self._shown == (self.text, self._chips)
+
     def _recall(self, back: int) -> None:
+        """Show another question, or the draft, as it was left; what is written now is kept for coming back."""
+        if not self._looks_back:
+            self._written[self._back] = self.draft
         self._back = back
-        self._put(*(fold(self.past[-back]) if back else unpack(self._draft)))
+        self._put(*(unpack(self._written[back]) if back in self._written else fold(self.past[-back])))
+        if back and back not in self._written:
+            self._shown = (self.text, dict(self._chips))
         if back:
             self.move_cursor((0, len(self.document.get_line(0))))

@@ -192,6 +192,105 @@ def test_history_has_all_of_a_message_and_gives_the_draft_back(world):
     play(world.app(), scene)
 
 
+async def erase_words(pilot):
+    pilot.app.chat_screen.composer.clear()
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("put", ["send", "refused", "edit", "begin"])
+def test_what_is_typed_after_something_else_was_put_is_not_lost_to_history(world, put):
+    """However a recalled question left the composer, the words written next are there again after up and down."""
+    conversation = world.talk("first", "one", "A.", "two", "B.")
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await pilot.press("up", "up")
+        match put:
+            case "send":
+                await pilot.press("enter")
+                await until(pilot, lambda: world.chat.turns, "a turn")
+            case "refused":
+                await erase_words(pilot)
+                await pilot.press(*"/nonsense", "enter")
+                await until(pilot, lambda: screen.composer.text == "/nonsense", "the command back")
+                await erase_words(pilot)
+            case "edit":
+                screen.composer.load("two")
+                await erase_words(pilot)
+            case "begin":
+                screen.open(conversation)
+        await pilot.press(*"new words", "up", "down")
+        assert screen.composer.text == "new words"
+
+    play(world.app(session="first"), scene)
+
+
+def test_a_recalled_question_that_was_changed_is_not_lost_to_history(world):
+    """Words written into an earlier question are there again when up or down comes back to it, and so is the draft."""
+    world.talk("first", "one", "A.", "two", "B.")
+
+    async def scene(pilot):
+        composer = pilot.app.chat_screen.composer
+        await pilot.press(*"draft", "up", "!", "up")
+        assert composer.text == "one"
+        await pilot.press("down")
+        assert composer.text == "two!"
+        await pilot.press("down")
+        assert composer.text == "draft"
+        await pilot.press("up")
+        assert composer.text == "two!"
+
+    play(world.app(session="first"), scene)
+
+
+@pytest.mark.parametrize("leave", ["other", "edit", "quit"])
+def test_looking_at_earlier_questions_keeps_the_draft(world, leave):
+    """What was typed before up is the draft, wherever the person goes while an earlier question is shown."""
+    conversation = world.talk("first", "one", "A.", "two", "B.")
+    other = world.talk("other", "q", "a")
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await pilot.press(*"half a thought", "up", "up")
+        match leave:
+            case "other":
+                screen.open(other)
+                screen.open(conversation)
+            case "edit":
+                screen.acts.edit(world.store.path(conversation)[0])
+                screen.acts.leave_edit()
+            case "quit":
+                screen.action_quit()
+                assert world.store.get(conversation).draft == "half a thought"
+                return
+        assert screen.composer.text == "half a thought"
+
+    play(world.app(session="first"), scene)
+
+
+@pytest.mark.parametrize(("left", "recalled"), [
+    ([], []),
+    (["one"], ["one"]),
+    (["one", "two"], ["one", "two"]),
+    (["one", "two", "three"], ["two", "three"]),
+])  # fmt: skip
+def test_history_that_becomes_shorter_while_it_is_looked_at(world, left, recalled):
+    """Earlier questions may be fewer than they were: down goes through those that there are, and comes to the draft."""
+    world.talk("first", "one", "A.", "two", "B.", "three", "C.")
+
+    async def scene(pilot):
+        composer = pilot.app.chat_screen.composer
+        await pilot.press(*"draft", "up", "up", "up")
+        composer.past = left
+        await pilot.press("up")
+        for text in [*recalled, "draft"]:
+            composer.move_cursor(composer.document.end)
+            await pilot.press("down")
+            assert composer.text == text
+
+    play(world.app(session="first"), scene)
+
+
 def test_a_refused_message_comes_back_with_its_chips(world):
     """What cannot be sent is in the composer again as it was."""
 
