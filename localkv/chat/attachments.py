@@ -23,6 +23,7 @@ from pathlib import Path
 
 from localkv.chat.visible import one_line
 from localkv.errors import UnusableFile
+from localkv.paths import expanded
 from localkv.units import format_bytes
 
 MAX_BYTES = 1 << 20
@@ -59,8 +60,7 @@ def read_attachment(path: str, base: Path | None = None) -> Attachment:
 
     Raises UnusableFile for what is not there, no plain file, too large, or not text.
     """
-    file = Path(path).expanduser()
-    file = (base or Path.cwd()) / file
+    file = (base or Path.cwd()) / expanded(path)
     try:
         # Without O_NONBLOCK opening a pipe that nobody writes to would wait for ever.
         with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as stream:

@@ -7,8 +7,8 @@ import itertools
 import os
 import re
 import stat
-from pathlib import Path
 
+from localkv.paths import expanded
 from localkv.tui.clean import one_line
 from localkv.tui.completion import Offer
 from localkv.units import format_bytes
@@ -32,7 +32,7 @@ def named_file(text: str) -> tuple[int, str] | None:
 def is_file(path: str) -> bool:
     """Whether there is such a file, links followed."""
     try:
-        return Path(path).expanduser().is_file()
+        return expanded(path).is_file()
     except (OSError, ValueError):
         return False
 
@@ -46,7 +46,7 @@ def file_offers(text: str) -> list[Offer]:
     folder, _, begun = path.rpartition("/")
     above = f"{folder}/" if folder or path.startswith("/") else ""
     try:
-        with os.scandir(Path(above or ".").expanduser()) as entries:
+        with os.scandir(expanded(above or ".")) as entries:
             known = sorted(itertools.islice(entries, LOOKED_AT), key=lambda entry: entry.name.casefold())
     except (OSError, ValueError):
         return []

@@ -64,6 +64,13 @@ def test_what_is_no_text_is_refused_with_a_sentence(tmp_path, name, data, reason
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["~nobody-at-all", "~nobody-at-all/x", "~\0", "a\0b", "x" * 300, "\ud800"])
+def test_no_name_of_a_file_breaks_the_reading(name):
+    """Whatever is given as a file, it is refused with a sentence."""
+    with pytest.raises(UnusableFile):
+        read_attachment(name)
+
+
 def test_what_is_not_there_names_the_nearest(tmp_path):
     """A typing mistake is answered with the name that was meant; a folder and a device are no files."""
     (tmp_path / "main.rs").write_text("x")

@@ -244,6 +244,13 @@ def test_absolute_name(folder, tmp_path, monkeypatch):
     assert absolute_name("starter") == "starter"
 
 
+def test_a_path_of_nobody_is_no_model(tmp_path):
+    """A "~" before a name that no user has is told as any other folder that is not there."""
+    absolute_name("~nobody-at-all/x")
+    with pytest.raises(ModelMissing, match="~nobody-at-all"):
+        locate("~nobody-at-all/x", tmp_path)
+
+
 def test_near_names_ignore_case_and_owner():
     """The part after the slash decides."""
     assert near_names("qwen3-4b", ["Qwen/Qwen3-4B", "google/gemma", "starter"]) == ["Qwen/Qwen3-4B"]

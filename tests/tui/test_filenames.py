@@ -1,11 +1,11 @@
 """Files named with "@": offered while they are written, attached when they are named whole, refused with a sentence."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from localkv.chat.attachments import MAX_BYTES
-from localkv.tui.filenames import file_offers, named_file
+from localkv.tui.filenames import file_offers, is_file, named_file
 from tests.tui.conftest import notices, play, rows_of, text_of, until
 
 CODE = "fn main() {}\n"
@@ -42,12 +42,16 @@ def test_which_word_names_a_file(text, found):
 
 
 @given(st.text(alphabet='@"/. ab\n\0~', max_size=10))
+@example("@~no-such-user/")
+@example("@~no-such-user")
 def test_nothing_that_is_typed_breaks_the_offers(text):
     """Every text gives offers that go on from it, or none."""
     for offer in file_offers(text):
         start, _ = named_file(text)
         assert offer.text.startswith(text[:start] + "@")
         assert named_file(offer.text) is not None
+    named = named_file(text)
+    assert named is None or is_file(named[1]) in {True, False}
 
 
 def test_offers(folder):
@@ -136,6 +140,23 @@ def test_no_binary_or_huge_file_gets_into_a_message(world, folder, name, reason)
         await until(pilot, lambda: composer.text == f"/attach {name}", "the command back")
 
     play(world.app(), scene)
+
+
+@pytest.mark.parametrize("line", ["@~no-such-user ok", "see @~no-such-user/x ok", "/attach ~no-such-user/x", "/export ~no-such-user/x"])
+def test_the_name_of_nobody_is_a_word(world, folder, line):
+    """A "~" before a name that no user has neither ends the chat nor names a file."""
+    world.talk("first", "q", "a")
+
+    async def scene(pilot):
+        composer = pilot.app.chat_screen.composer
+        await pilot.press(*line, "escape", "enter")
+        if line.startswith("/"):
+            await until(pilot, lambda: composer.text == line, "the command back")
+        else:
+            await until(pilot, lambda: world.chat.turns, "a turn")
+            assert world.chat.turns[0].question == line
+
+    play(world.app(session="first"), scene)
 
 
 def test_attach_command(world, folder):
