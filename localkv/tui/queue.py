@@ -27,18 +27,20 @@ class Queue(RowsView, inherit_bindings=False):
     """
 
     class Edited(Message):
-        """The message at `index` is to be written again."""
+        """The message `text`, shown at `index`, is to be written again."""
 
-        def __init__(self, index: int) -> None:
+        def __init__(self, index: int, text: str) -> None:
             super().__init__()
             self.index = index
+            self.text = text
 
     class Dropped(Message):
-        """The message at `index` is to be forgotten."""
+        """The message `text`, shown at `index`, is to be forgotten."""
 
-        def __init__(self, index: int) -> None:
+        def __init__(self, index: int, text: str) -> None:
             super().__init__()
             self.index = index
+            self.text = text
 
     def __init__(self, palette: Palette, *, id: str | None = None) -> None:  # noqa: A002  textual's name
         super().__init__(id=id, can_focus=True)
@@ -80,12 +82,12 @@ class Queue(RowsView, inherit_bindings=False):
     def action_edit(self) -> None:
         """Write the marked message again."""
         if self._texts:
-            self.post_message(self.Edited(self._at))
+            self.post_message(self.Edited(self._at, self._texts[self._at]))
 
     def action_drop(self) -> None:
         """Forget the marked message."""
         if self._texts:
-            self.post_message(self.Dropped(self._at))
+            self.post_message(self.Dropped(self._at, self._texts[self._at]))
 
     def _draw(self) -> None:
         texts, at = self._texts, self._at if self._marks else -1

@@ -5,6 +5,7 @@ once it is durable as a question. Knows no widgets. Thread: the UI's. Refusals o
 """
 
 from localkv.commands.waiting import Texts, with_one, without
+from localkv.errors import ConversationError
 from localkv.tui.desk import Desk
 
 
@@ -28,10 +29,26 @@ class Waiting:
         opened = self._desk.opened
         return self._without_given(opened.id, opened.queue) if opened is not None else ()
 
-    def add(self, text: str, index: int | None = None) -> None:
-        """Let `text` wait in the open conversation, before the message at `index` or at the end."""
+    def add(self, text: str, behind: int | None = None) -> None:
+        """Let `text` wait in the open conversation, with `behind` messages behind it or at the end.
+
+        Counted from the end: those before it may be given out meanwhile.
+        """
         conversation = self._desk.ensure().id
-        self._store(conversation, with_one(self.of(conversation), text, index))
+        queue = self.of(conversation)
+        self._store(conversation, with_one(queue, text, max(0, len(queue) - (behind or 0))))
+
+    def place(self, text: str, index: int) -> int:
+        """Where the message `text` waits in the open conversation: at `index`, if it still does.
+
+        Raises ConversationError if it waits no longer: it was asked or taken back after it was pointed at.
+        """
+        queue = self.of(self._desk.key)
+        if text in queue[index : index + 1]:
+            return index
+        if text not in queue:
+            raise ConversationError("this message waits no longer; nothing was changed")
+        return queue.index(text)
 
     def take(self, index: int) -> str:
         """Take the message at `index` of the open conversation back."""

@@ -23,17 +23,17 @@ class Writing(Reading):
 
     desk: Desk
     _draft_timer: Timer | None = None
-    _place: int | None = None
-    """Where the message in the composer waited before it was taken back; it goes there again."""
+    _behind: int | None = None
+    """How many messages waited behind the one in the composer before it was taken back; it goes before them again."""
 
     def send(self, message: str) -> None:
         """Ask now, or let the message wait for its turn. Raises LocalKVError."""
         if not self.acts.send_edit(message):
-            if self.stage.runs.busy(self.desk.key) or self.stage.waiting.shown or self._place is not None:
-                self.stage.waiting.add(message, self._place)
+            if self.stage.runs.busy(self.desk.key) or self.stage.waiting.shown or self._behind is not None:
+                self.stage.waiting.add(message, self._behind)
             else:
                 self.stage.ask(message)
-        self._place = None
+        self._behind = None
         self.send_waiting()
         self._begin_draft_timer()  # once it has run out, the message is durable elsewhere
 
@@ -65,35 +65,37 @@ class Writing(Reading):
     def on_queue_edited(self, event: Queue.Edited) -> None:
         """Write a message that waits again."""
         event.stop()
-        self.edit_waiting(event.index)
+        self.edit_waiting(event.index, event.text)
 
     @refusing
     def on_queue_dropped(self, event: Queue.Dropped) -> None:
         """Forget a message that waits."""
         event.stop()
-        self.drop_waiting(event.index)
+        self.drop_waiting(event.index, event.text)
 
     @refusing
     def on_composer_taken_back(self, event: Composer.TakenBack) -> None:
         """Write the message again that waits last."""
         event.stop()
         if waits := self.stage.waiting.shown:
-            self.edit_waiting(len(waits) - 1)
+            self.edit_waiting(len(waits) - 1, waits[-1])
 
-    def edit_waiting(self, index: int) -> None:
-        """Take a message that waits into the composer; sent, it takes its place again. Raises LocalKVError."""
+    def edit_waiting(self, index: int, text: str) -> None:
+        """Take the message `text` that waits into the composer; sent, it takes its place again. Raises LocalKVError."""
         if self.composer.text.strip() or self.acts.editing is not None:
             raise ConversationError("something is being written; send it or clear it, then edit the message that waits")
-        self.composer.load(self.stage.waiting.shown[index])
+        place = self.stage.waiting.place(text, index)
+        self.composer.load(text)
         self.store_draft()
-        self.stage.waiting.take(index)
-        self._place = index
+        self.stage.waiting.take(place)
+        self._behind = len(self.stage.waiting.shown) - place
         self.composer.focus()
         self.stage.show_facts()
 
-    def drop_waiting(self, index: int) -> None:
-        """Forget a message that waits; up brings its text back while the chat is open. Raises LocalKVError."""
-        self.composer.past = [*self.composer.past, self.stage.waiting.take(index)]
+    def drop_waiting(self, index: int, text: str) -> None:
+        """Forget the message `text` that waits; up brings its text back while the chat is open. Raises LocalKVError."""
+        self.stage.waiting.take(self.stage.waiting.place(text, index))
+        self.composer.past = [*self.composer.past, text]
         self.say("the message is forgotten; up in the composer brings its text back")
         self.stage.show_facts()
         if not self.stage.waiting.shown:
@@ -110,12 +112,12 @@ class Writing(Reading):
             case "send":
                 self.send_waiting()
             case "edit":
-                self.edit_waiting(number_in(argument, waits))
+                self.edit_waiting(index := number_in(argument, waits), waits[index])
             case "delete":
-                self.drop_waiting(number_in(argument, waits))
+                self.drop_waiting(index := number_in(argument, waits), waits[index])
             case "clear":
-                for _ in waits:
-                    self.drop_waiting(0)
+                for text in waits:
+                    self.drop_waiting(0, text)
             case word:
                 raise ConfigError(f"/queue {word}: write /queue, /queue send, /queue edit N, /queue delete N or /queue clear")
 
@@ -124,7 +126,7 @@ class Writing(Reading):
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """The draft is stored a second after the last key, and the engine may read it."""
         event.stop()
-        if self.acts.editing is None and self._place is None and not self.stage.waiting.shown:
+        if self.acts.editing is None and self._behind is None and not self.stage.waiting.shown:
             self.stage.foresight.typed()
         self.completion.suggest(self.composer.before_cursor)
         self._show_count()
@@ -157,4 +159,4 @@ class Writing(Reading):
         """Before another conversation is looked at."""
         self.acts.leave_edit()
         self.store_draft()
-        self._place = None
+        self._behind = None

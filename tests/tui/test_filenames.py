@@ -142,7 +142,9 @@ def test_no_binary_or_huge_file_gets_into_a_message(world, folder, name, reason)
     play(world.app(), scene)
 
 
-@pytest.mark.parametrize("line", ["@~no-such-user ok", "see @~no-such-user/x ok", "/attach ~no-such-user/x", "/export ~no-such-user/x"])
+@pytest.mark.parametrize(
+    "line", ["@~no-such-user ok", "see @~no-such-user/x ok", "/attach ~no-such-user/x", "/export ~no-such-user/x"]
+)
 def test_the_name_of_nobody_is_a_word(world, folder, line):
     """A "~" before a name that no user has neither ends the chat nor names a file."""
     world.talk("first", "q", "a")

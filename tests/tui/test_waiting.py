@@ -162,6 +162,76 @@ def test_any_of_them_is_edited_or_forgotten(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.parametrize("wish", [Queue.Dropped, Queue.Edited])
+@pytest.mark.parametrize("gone", ["dropped", "asked"])
+def test_what_waits_no_longer_changes_nothing(world, wish, gone):
+    """A message that was dropped or asked before a key reaches it is told to be gone: no other one is taken for it."""
+    busy(world)
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await fill(pilot, world, "second", "third")
+        if gone == "dropped":
+            screen.drop_waiting(0, "second")
+        else:
+            world.chat.turns[0].end()
+            await until(pilot, lambda: stored(world) == ["third"], "the next turn")
+        screen.queue.post_message(wish(0, "second"))
+        await until(pilot, lambda: "waits no longer" in notices(pilot.app), "a notice")
+        assert stored(world) == ["third"]
+        assert screen.composer.text == ""
+
+    play(world.app(session="first"), scene)
+
+
+def test_two_quick_keys_forget_one_message(world):
+    """Both mean the row under the cursor: the second, which comes before the row has changed, forgets no other one."""
+    busy(world)
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await fill(pilot, world, "second")
+        screen.queue.action_drop()
+        screen.queue.action_drop()
+        await until(pilot, lambda: "waits no longer" in notices(pilot.app), "a notice")
+        assert stored(world) == []
+
+    play(world.app(session="first"), scene)
+
+
+@pytest.mark.parametrize("wish", [Queue.Dropped, Queue.Edited])
+def test_what_moved_up_is_found_where_it_is(world, wish):
+    """If the first message was asked after a key was pressed, the key still means the message that it was pressed for."""
+    busy(world)
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await fill(pilot, world, "second", "third", "fourth")
+        world.chat.turns[0].end()
+        await until(pilot, lambda: stored(world) == ["third", "fourth"], "the next turn")
+        screen.queue.post_message(wish(1, "third"))
+        await until(pilot, lambda: stored(world) == ["fourth"], "the queue")
+        assert screen.composer.text == ("third" if wish is Queue.Edited else "")
+
+    play(world.app(session="first"), scene)
+
+
+def test_an_edited_message_keeps_its_place_while_others_are_asked(world):
+    """What waited behind it waits behind it again, also if what waited before it was asked meanwhile."""
+    busy(world)
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await fill(pilot, world, "second", "third", "fourth")
+        screen.edit_waiting(1, "third")
+        world.chat.turns[0].end()
+        await until(pilot, lambda: stored(world) == ["fourth"], "the next turn")
+        await say(pilot, "!")
+        await until(pilot, lambda: stored(world) == ["third!", "fourth"], "the queue")
+
+    play(world.app(session="first"), scene)
+
+
 def test_what_is_being_written_is_not_lost_to_an_edit(world):
     """Editing what waits is refused while something is written, and says what to do."""
     busy(world)
@@ -169,7 +239,7 @@ def test_what_is_being_written_is_not_lost_to_an_edit(world):
     async def scene(pilot):
         await fill(pilot, world, "second")
         pilot.app.chat_screen.composer.insert("words")
-        pilot.app.chat_screen.queue.post_message(Queue.Edited(0))
+        pilot.app.chat_screen.queue.post_message(Queue.Edited(0, "second"))
         await until(pilot, lambda: "send it or clear it" in notices(pilot.app), "a notice")
         assert stored(world) == ["second"]
         assert pilot.app.chat_screen.composer.text == "words"
@@ -243,10 +313,10 @@ class Queues(RuleBasedStateMachine):
     def teardown(self):
         self.store.close()
 
-    @rule(text=st.sampled_from(["a", "b", "c"]), index=st.none() | st.integers(0, 4))
-    def add(self, text, index):
-        self.waiting.add(text, index)
-        self.texts.insert(len(self.texts) if index is None else index, text)
+    @rule(text=st.sampled_from(["a", "b", "c"]), behind=st.none() | st.integers(0, 4))
+    def add(self, text, behind):
+        self.waiting.add(text, behind)
+        self.texts.insert(max(0, len(self.texts) - (behind or 0)), text)
 
     @precondition(lambda self: self.texts)
     @rule(data=st.data())
