@@ -71,11 +71,6 @@ def newest_numbers(messages: Sequence[Message]) -> Numbers | None:
     return None
 
 
-def questions(messages: Iterable[Message]) -> list[str]:
-    """What was asked, oldest first, for recalling it."""
-    return [message.text for message in messages if message.role == "user"]
-
-
 def clock_time(created: float, now: float) -> str:
     """When something was said: the time today, with the date before."""
     then, today = time.localtime(created), time.localtime(now)

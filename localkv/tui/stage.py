@@ -17,7 +17,7 @@ from localkv.tui.clean import one_line
 from localkv.tui.composer import Composer
 from localkv.tui.desk import Desk
 from localkv.tui.engine import Engine
-from localkv.tui.entries import newest_numbers, questions, to_entries
+from localkv.tui.entries import newest_numbers, to_entries
 from localkv.tui.feed import Feed
 from localkv.tui.foresight import Foresight
 from localkv.tui.instruments import Facts, Instruments
@@ -133,7 +133,7 @@ class Stage:
         self._unread.discard(self.desk.key)
         self.show_welcome()
         self._widgets.transcript.show(self.entries())
-        self._widgets.composer.begin(self.desk.draft, questions(self.desk.messages))
+        self._widgets.composer.begin(self.desk.draft, self.waiting.past)
         self._widgets.sessions.open_row(self.desk.key)
         self._show_badges()
         self.show_facts()
@@ -149,7 +149,7 @@ class Stage:
         except LocalKVError as error:
             self._signals.say(str(error), "error")
             return
-        self._widgets.composer.past = questions(self.desk.messages)
+        self._widgets.composer.past = self.waiting.past
         self._widgets.transcript.sync(self.entries())
 
     def show_facts(self) -> None:

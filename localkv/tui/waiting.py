@@ -4,6 +4,8 @@ They are stored with their conversation before anything else happens, so that th
 once it is durable as a question. Knows no widgets. Thread: the UI's. Refusals of the store are LocalKVErrors for the caller.
 """
 
+import heapq
+
 from localkv.commands.waiting import Texts, with_one, without
 from localkv.errors import ConversationError
 from localkv.tui.desk import Desk
@@ -16,6 +18,8 @@ class Waiting:
         self._desk = desk
         self._given: dict[str, str] = {}
         """By conversation: the message that was given out and is not known to be durable yet; it is still stored."""
+        self._forgotten: dict[str, list[tuple[float, str]]] = {}
+        """By conversation: what was forgotten since the program began, and when."""
 
     def of(self, conversation: str) -> Texts:
         """The messages that wait in this conversation."""
@@ -55,6 +59,18 @@ class Waiting:
         queue = self.of(self._desk.key)
         self._store(self._desk.key, without(queue, index))
         return queue[index]
+
+    def forget(self, index: int) -> None:
+        """Let the message at `index` of the open conversation wait no longer; `past` keeps it in reach."""
+        forgotten = (self._desk.clock(), self.take(index))
+        self._forgotten.setdefault(self._desk.key, []).append(forgotten)
+
+    @property
+    def past(self) -> list[str]:
+        """What was asked in the open conversation and what was forgotten there, oldest first, for recalling it."""
+        asked = [(message.created, message.text) for message in self._desk.messages if message.role == "user"]
+        both = heapq.merge(asked, self._forgotten.get(self._desk.key, []), key=lambda each: each[0])
+        return [text for _, text in both]
 
     def give(self, conversation: str) -> str | None:
         """The next message of this conversation, to be asked now; None if none waits."""

@@ -94,7 +94,7 @@ class Writing(Reading):
 
     def drop_waiting(self, index: int, text: str) -> None:
         """Forget the message `text` that waits; up brings its text back while the chat is open. Raises LocalKVError."""
-        self.stage.waiting.take(self.stage.waiting.place(text, index))
+        self.stage.waiting.forget(self.stage.waiting.place(text, index))
         self.composer.past = [*self.composer.past, text]
         self.say("the message is forgotten; up in the composer brings its text back")
         self.stage.show_facts()

@@ -162,6 +162,40 @@ def test_any_of_them_is_edited_or_forgotten(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.parametrize("then", ["the answer ends", "another question", "away and back"])
+def test_a_forgotten_message_stays_in_reach(world, then):
+    """Up brings back what was forgotten, in its place among the questions, whatever has happened since."""
+    busy(world)
+    other = world.talk("other", "q", "a")
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await fill(pilot, world, "second")
+        world.clock.now += 1.0
+        screen.drop_waiting(0, "second")
+        recalled = ["second", "a question"]
+        if then != "away and back":
+            world.chat.turns[0].end()
+            await until(pilot, lambda: not screen.stage.runs.moving, "rest")
+        else:
+            screen.open(other)
+            assert "second" not in screen.composer.past
+            screen.open(world.store.by_name("first").id)
+        if then == "another question":
+            world.clock.now += 1.0
+            await say(pilot, "next")
+            await until(pilot, lambda: len(world.chat.turns) == 2, "a turn")
+            world.chat.turns[1].end()
+            await until(pilot, lambda: not screen.stage.runs.moving, "rest")
+            recalled = ["next", *recalled]
+        screen.composer.focus()
+        for text in recalled:
+            await pilot.press("home", "up")
+            assert screen.composer.text == text
+
+    play(world.app(session="first"), scene)
+
+
 @pytest.mark.parametrize("wish", [Queue.Dropped, Queue.Edited])
 @pytest.mark.parametrize("gone", ["dropped", "asked"])
 def test_what_waits_no_longer_changes_nothing(world, wish, gone):
