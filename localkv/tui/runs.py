@@ -51,6 +51,7 @@ class Run:
         self._question_id = f"question {id(self)}"
         self._answer_id = answer_id or f"answer {id(self)}"
         self._asked = False
+        self._durable = False
         self._tokens = 0
         self._first_at = 0.0
         self._thinking = ThoughtMeter()
@@ -127,7 +128,7 @@ class Run:
     def _fold(self, event: object) -> None:
         match event:
             case Asked():
-                self._asked = True
+                self._note_stored(event)
                 self._question_id = event.question_id or self._question_id
                 self._answer_id = event.answer_id or self._answer_id
             case Progress():
@@ -143,6 +144,7 @@ class Run:
                 self.unsaved = event.problem
             case Saved():
                 self.unsaved = ""
+                self._note_stored(None)
             case EngineRestarted():
                 self._notices.append(
                     "the engine ended and was started again" + ("; the question is asked again" if event.repeated else "")
@@ -151,6 +153,12 @@ class Run:
                 self._finish(event)
             case _:
                 pass
+
+    def _note_stored(self, event: Asked | Finished | None) -> None:
+        """The question is stored once it or its answer has an id; None: all is saved."""
+        stored = event is None or event.question_id is not None or event.answer_id is not None
+        if stored and not self._durable:
+            self._durable = self._asked = True
 
     def _going_on(self, progress: Progress) -> Phase:
         """How far it is; while it restores what was foretold, the forecast stays beside it."""
@@ -173,6 +181,7 @@ class Run:
 
     def _finish(self, event: Finished) -> None:
         self.finished = event
+        self._note_stored(event)
         self.text = event.text
         self.unsaved = event.unsaved
         self._question_id = event.question_id or self._question_id

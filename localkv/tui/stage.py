@@ -272,15 +272,8 @@ class Stage:
     def _begin(
         self, conversation: str, turn: Turn, *, question: str | None = None, text: str = "", answer_id: str = ""
     ) -> None:
-        run = Run(
-            conversation,
-            turn,
-            asked_at=self.desk.clock(),
-            clock=self._clock,
-            question=question,
-            text=text,
-            answer_id=answer_id,
-        )
+        now = self.desk.clock()
+        run = Run(conversation, turn, asked_at=now, clock=self._clock, question=question, text=text, answer_id=answer_id)
         self.foresight.sent()
         self.runs.add(run)
         if conversation == self.desk.key:
@@ -348,6 +341,7 @@ class Stage:
             self._signals.later(RETRY_SECONDS, self._save_again)
         else:
             self.runs.forget(run)
+            self.waiting.ended(run.conversation)
         if run.finished is not None and run.finished.state == "complete":
             self.engine.works()
         if run.conversation != self.desk.key:
@@ -395,6 +389,7 @@ class Stage:
             return
         self._saving = None
         for run in self.runs.forget_saved(self._chat.unsaved):
+            self._asked(run.conversation)
             self._read_again(run.conversation)
         if self._chat.unsaved:
             self._signals.later(RETRY_SECONDS, self._save_again)

@@ -18,6 +18,8 @@ class Waiting:
         self._desk = desk
         self._given: dict[str, str] = {}
         """By conversation: the message that was given out and is not known to be durable yet; it is still stored."""
+        self._asked: set[str] = set()
+        """Conversations in which what was given out is durable as a question, and the store does not know it yet."""
         self._forgotten: dict[str, list[tuple[float, str]]] = {}
         """By conversation: what was forgotten since the program began, and when."""
 
@@ -75,22 +77,31 @@ class Waiting:
     def give(self, conversation: str) -> str | None:
         """The next message of this conversation, to be asked now; None if none waits."""
         queue = self.of(conversation)
+        if conversation in self._asked:
+            self._store(conversation, queue)
         if not queue or conversation in self._given:
             return None
         self._given[conversation] = queue[0]
         return queue[0]
 
     def asked(self, conversation: str) -> None:
-        """What was given out is durable as a question."""
+        """What was given out is durable as a question; it is never given out again, also if the store refuses to forget it now."""
         if conversation in self._given:
-            queue = self.of(conversation)
-            del self._given[conversation]
-            self._store(conversation, queue)
+            self._asked.add(conversation)
+            self._store(conversation, self.of(conversation))
+
+    def ended(self, conversation: str) -> None:
+        """The turn is over and nothing of it is unsaved: what was given out and became no question waits again."""
+        if conversation not in self._asked:
+            self._given.pop(conversation, None)
 
     def _without_given(self, conversation: str, queue: Texts) -> Texts:
         return queue[1:] if queue and queue[0] == self._given.get(conversation) else queue
 
     def _store(self, conversation: str, queue: Texts) -> None:
-        given = self._given.get(conversation)
+        given = None if conversation in self._asked else self._given.get(conversation)
         self._desk.store.set_queue(conversation, queue if given is None else (given, *queue))
+        if given is None:
+            self._given.pop(conversation, None)
+            self._asked.discard(conversation)
         self._desk.reread(conversation)

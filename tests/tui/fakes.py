@@ -207,6 +207,7 @@ class FakeTurn:
         self.above = above
         """What the question hangs on; empty for the message that is looked at."""
         self.store_it = chat.stores
+        self.failure = chat.failure
         self.started = threading.Event()
         self.over = threading.Event()
         chat.turns.append(self)
@@ -239,6 +240,8 @@ class FakeTurn:
             self.over.set()
 
     def _run(self):
+        if self.failure is not None:
+            raise self.failure
         question_id, answer_id = self._store_question()
         yield Asked(question_id, answer_id)
         yield Started(request=1, epoch=EPOCH, line_ids=(), prompt_tokens=10, planned=Source(), resume_at=0)
@@ -283,6 +286,8 @@ class FakeChat:
         self.unsaved = ()
         self.retries = 0
         self.stores = True
+        self.failure = None
+        """What the turns made from now on raise before they say anything."""
 
     def finish_all(self):
         """No thread of a turn outlives its test."""

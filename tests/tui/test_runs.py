@@ -90,6 +90,26 @@ def test_before_the_ids_are_known_entries_have_others():
     assert drained(one).entries(NOON)[0].id != drained(other).entries(NOON)[0].id
 
 
+@pytest.mark.parametrize(("events", "stored"), [
+    ([Asked("q", "a")], True),
+    ([Asked("q", None)], True),
+    ([Asked(None, "a")], True),
+    ([Asked(None, None)], False),
+    ([Asked(None, None), Unsaved("disk full")], False),
+    ([Asked(None, None), Unsaved("disk full"), Saved()], True),
+    ([Asked(None, None), Finished("complete", "", b"", "q", "a")], True),
+    ([Asked(None, None), Finished("complete", "", b"", None, None, unsaved="disk full")], False),
+])  # fmt: skip
+def test_a_question_counts_as_asked_once_it_is_stored(events, stored):
+    """While the database refuses it, it is only shown; that it is stored is told once."""
+    run = drained(a_run(*events, question="Hi"))
+    assert run.take_asked() is stored
+    run._fold(Saved())
+    assert run.take_asked() is not stored
+    run._fold(Saved())
+    assert not run.take_asked()
+
+
 def test_unsaved_is_a_mark_until_it_is_saved():
     """UNSAVED stands beneath the answer while it is true."""
     assert "UNSAVED" in drained(a_run(Unsaved("disk full"), question="Hi")).entries(NOON)[1].mark

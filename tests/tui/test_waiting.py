@@ -8,7 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from localkv.chat.store import ConversationStore
 from localkv.commands.waiting import brief, listed, number_in
 from localkv.config import Config, ModelSection, SamplingSection
-from localkv.errors import ConfigError, NotWritable
+from localkv.errors import ConfigError, ConversationError, NotWritable
+from localkv.service.turn_events import Saved, Unsaved
 from localkv.tui.desk import Desk
 from localkv.tui.queue import Queue
 from localkv.tui.waiting import Waiting
@@ -297,6 +298,84 @@ def test_a_refused_write_keeps_the_message_in_the_composer(world, monkeypatch):
         assert pilot.app.chat_screen.composer.text == "second"
 
     play(world.app(session="first"), scene)
+
+
+@pytest.mark.parametrize("saved", ["while it is answered", "after the answer"])
+def test_a_message_waits_until_it_is_stored_as_a_question(world, monkeypatch, saved):
+    """While the database refuses the question, the message stays stored, is not shown as waiting and is not asked again."""
+    busy(world)
+    monkeypatch.setattr("localkv.tui.stage.RETRY_SECONDS", 0.01)
+
+    async def scene(pilot):
+        stage = pilot.app.chat_screen.stage
+        await fill(pilot, world, "second", "third")
+        world.chat.stores = False
+        world.chat.turns[0].end()
+        await until(pilot, lambda: len(world.chat.turns) == 2, "the next turn")
+        turn = world.chat.turns[1]
+        turn.put(Unsaved("the disk is full"))
+        await until(pilot, lambda: stage.runs.of(stage.desk.key).unsaved, "the mark")
+        assert stored(world) == ["second", "third"]
+        assert stage.waiting.shown == ("third",)
+        if saved == "while it is answered":
+            turn.put(Saved())
+            await until(pilot, lambda: stored(world) == ["third"], "the shorter queue")
+            turn.end()
+        else:
+            turn.end(unsaved="the disk is full")
+            await until(pilot, lambda: world.chat.retries, "another try")
+            assert stored(world) == ["second", "third"]
+            world.chat.unsaved = ()
+            await until(pilot, lambda: stored(world) == ["third"], "the shorter queue")
+            await pilot.press("enter")
+        await until(pilot, lambda: len(world.chat.turns) == 3, "the next turn")
+        assert world.chat.turns[2].question == "third"
+
+    play(world.app(session="first"), scene)
+
+
+def test_a_message_whose_turn_failed_at_once_waits_again(world):
+    """What became no question is neither forgotten nor hidden."""
+    busy(world)
+
+    async def scene(pilot):
+        stage = pilot.app.chat_screen.stage
+        await fill(pilot, world, "second")
+        world.chat.failure = ConversationError("the database cannot be read")
+        world.chat.turns[0].end()
+        await until(pilot, lambda: "cannot be read" in notices(pilot.app), "a notice")
+        await until(pilot, lambda: stage.waiting.shown == ("second",), "the message")
+        assert stored(world) == ["second"]
+
+    play(world.app(session="first"), scene)
+
+
+def test_a_message_that_was_asked_is_not_asked_again_if_the_queue_cannot_be_stored(tmp_path, monkeypatch):
+    """The store goes on having it for a while; the next write or the next message takes it out."""
+    store = ConversationStore.open(tmp_path / "c.db", tmp_path / "backups")
+    desk = Desk(store, Config())
+    desk.open(store.create("c", model=ModelSection(), sampling=SamplingSection()).id)
+    waiting = Waiting(desk)
+    for text in ("one", "two", "three"):
+        waiting.add(text)
+
+    def refuse(*_):
+        raise NotWritable("the disk is full")
+
+    for given, rest in (("one", ("two", "three")), ("two", ("three",))):
+        assert waiting.give(desk.key) == given
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "set_queue", refuse)
+            with pytest.raises(NotWritable):
+                waiting.asked(desk.key)
+            assert waiting.shown == waiting.of(desk.key) == rest
+            with pytest.raises(NotWritable):
+                waiting.give(desk.key)
+        waiting.ended(desk.key)
+        assert waiting.of(desk.key) == rest
+    waiting.add("four")
+    assert store.get(desk.key).queue == waiting.shown == ("three", "four")
+    store.close()
 
 
 def test_queue_commands_say_what_they_take(world):
