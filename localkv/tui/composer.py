@@ -120,10 +120,9 @@ class Composer(TextArea):
             return next((self._written[back] for back in sorted(self._written) if self._written[back]), "")
         return pack(self.text, self._chips)
 
-    def keep(self) -> str:
-        """The draft; it counts as stored from now on."""
+    def keep(self) -> None:
+        """What is written is stored."""
         self._kept = (self.text, dict(self._chips))
-        return self.draft
 
     async def _on_key(self, event: Key) -> None:
         """Keys that are bound, by the screen or here, act in the order of typing; the rest is text.

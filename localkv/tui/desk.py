@@ -1,9 +1,10 @@
 """What is open, and what is done to conversations, without any widget: the store, a clock and defaults for new ones.
 
-Thread: the UI's. A conversation that nothing was said in is not stored: it begins with its first question. Refusals of the
-store are LocalKVErrors for the caller to show.
+Thread: the UI's. A conversation that nothing was said in is not stored: it begins with its first question, or with what is
+written in it when the program ends. Refusals of the store are LocalKVErrors for the caller to show.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,6 +46,8 @@ class Desk:
         self.messages: list[Message] = []
         self.draft = ""
         """What is typed in the open conversation and not sent."""
+        self._drafts: dict[str, str] = {}
+        """By conversation, "" for one that is not stored: what is typed there and the store does not have."""
         self.trashed: list[str] = []
         """Newest last: what undo brings back."""
         self.places: Places = {}
@@ -78,7 +81,7 @@ class Desk:
         self.opened = self.store.get(conversation)
         self.messages = self._tail(self.opened.leaf)
         self.places = self.store.versions(conversation)
-        self.draft = self.opened.draft
+        self.draft = self._drafts.get(conversation, self.opened.draft)
 
     @property
     def whole(self) -> bool:
@@ -106,28 +109,35 @@ class Desk:
         return self.messages[-1] if self.messages else None
 
     def begin(self, system: str | None = None) -> None:
-        """Look at a new, empty conversation."""
+        """Look at a new, empty conversation; what was typed in one before is there again."""
         base = self.defaults
         self.start = replace(base, system=base.system if system is None else system)
         self.opened = None
         self.messages = []
         self.places = {}
-        self.draft = ""
+        self.draft = self._drafts.get("", "")
 
     def ensure(self) -> Conversation:
         """The open conversation, stored now if it was not."""
         if self.opened is None:
-            start = self.start
-            while self.opened is None:
-                name = start.name or self._free_name()
-                try:
-                    self.opened = self.store.create(
-                        name, model=start.model, sampling=start.sampling, system=start.system, private=start.private
-                    )
-                except ConversationExists:
-                    if start.name:
-                        raise
+            self.opened = self._create(self.start)
         return self.opened
+
+    def _create(self, start: Start) -> Conversation:
+        """A stored conversation that begins like this; what was typed while it was not stored goes with it."""
+        while True:
+            name = start.name or self._free_name()
+            try:
+                made = self.store.create(
+                    name, model=start.model, sampling=start.sampling, system=start.system, private=start.private
+                )
+            except ConversationExists:
+                if start.name:
+                    raise
+            else:
+                if (draft := self._drafts.pop("", "")) != made.draft:
+                    self._drafts[made.id] = draft
+                return made
 
     # Branches of the open conversation
 
@@ -232,11 +242,24 @@ class Desk:
         return [to_item(each, tokens.get(each.id, 0)) for each in self.store.list(include_trashed=True)]
 
     def keep_draft(self, draft: str) -> None:
-        """Remember what is typed and not sent; stored with a stored conversation."""
-        if draft != self.draft:
-            self.draft = draft
+        """Remember what is typed and not sent; stored with a stored conversation, and if that is refused with the next call."""
+        if draft != self.draft or self.key in self._drafts:
+            self.draft = self._drafts[self.key] = draft
             if self.opened is not None:
-                self.store.set_draft(self.opened.id, draft)
+                self._store_draft(self.opened.id)
+
+    def store_drafts(self) -> None:
+        """Store what is typed anywhere and not stored yet: words in a conversation that is not stored make it one."""
+        if self._drafts.get("", "").strip():
+            made = self._create(self.start if self.opened is None else self.defaults)
+            self.opened = self.opened or made
+        for conversation in filter(None, [*self._drafts]):
+            with contextlib.suppress(UnknownConversation):  # erased meanwhile: there is nowhere to store it
+                self._store_draft(conversation)
+
+    def _store_draft(self, conversation: str) -> None:
+        self.store.set_draft(conversation, self._drafts[conversation])
+        del self._drafts[conversation]
 
     def reread(self, conversation: str) -> Conversation:
         """The settings and title of a conversation as they are now; the messages stay as they were read."""

@@ -206,6 +206,8 @@ class ChatScreen(Shelf, Writing):
             run.stop()
         neighbour = self.sessions.neighbour(1) or self.sessions.neighbour(-1)
         was_open = self.desk.key == conversation
+        if was_open:
+            self.leave_words()
         self.desk.trash(conversation)
         self.sessions.change(to_item(self.desk.store.get(conversation)))
         if was_open and neighbour is not None:
@@ -347,7 +349,7 @@ class ChatScreen(Shelf, Writing):
         if self.stage.engine.state == "leaving":
             self.app.exit()
         else:
-            self.store_draft()
+            self.store_words()
             self.stage.leave()
 
     def action_quit(self) -> None:
@@ -355,7 +357,7 @@ class ChatScreen(Shelf, Writing):
         if self.stage.engine.state == "leaving":
             self.app.exit()
             return
-        self.store_draft()
+        self.store_words()
         unsaved = self.stage.unsaved
         if not unsaved:
             self.stage.leave()

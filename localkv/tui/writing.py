@@ -152,8 +152,18 @@ class Writing(Reading):
         if self._draft_timer is not None:
             self._draft_timer.stop()
             self._draft_timer = None
-        if self.acts.editing is None:
-            self.desk.keep_draft(self.composer.keep())
+        editing = self.acts.editing
+        self.desk.keep_draft(self.composer.draft if editing is None else editing.draft)
+        self.composer.keep()
+
+    @refusing
+    def store_words(self) -> None:
+        """Before the chat ends: what is written here, and all that could not be stored when it was written."""
+        self.store_draft()
+        known = self.desk.key
+        self.desk.store_drafts()
+        if self.desk.key != known:
+            self.stage.show_list()
 
     def leave_words(self) -> None:
         """Before another conversation is looked at."""

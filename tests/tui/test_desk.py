@@ -3,6 +3,7 @@
 import pytest
 
 from localkv.config import Config, ModelSection, SamplingSection
+from localkv.errors import NotWritable
 from localkv.tui.desk import TAIL, Desk
 
 
@@ -56,6 +57,85 @@ def test_a_short_one_is_whole_at_once(desk, world):
     """Nothing is read twice where one reading is all."""
     desk.open(world.talk("short", "q", "a"))
     assert desk.whole
+
+
+def test_a_draft_that_the_store_refuses_is_tried_again(desk, world, monkeypatch):
+    """It is there again in its conversation, and is stored with the next call, also of the same text, or at the end."""
+    one, two = world.talk("one", "q", "a"), world.talk("two", "q", "a")
+
+    def refuse(*_):
+        raise NotWritable("the disk is full")
+
+    for again in ("same", "all"):
+        desk.open(one)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.store, "set_draft", refuse)
+            with pytest.raises(NotWritable):
+                desk.keep_draft(f"words {again}")
+            desk.open(two)
+            assert desk.draft == ""
+            desk.open(one)
+            assert desk.draft == f"words {again}"
+        if again == "same":
+            desk.keep_draft(f"words {again}")
+        else:
+            desk.open(two)
+            desk.store_drafts()
+        assert world.store.get(one).draft == f"words {again}"
+
+
+def test_an_erased_conversation_keeps_no_other_draft_from_being_stored(desk, world, monkeypatch):
+    """Where a draft has nowhere to go any more, the others are stored all the same."""
+    conversations = [world.talk(name, "q", "a") for name in ("one", "two")]
+
+    def refuse(*_):
+        raise NotWritable("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "set_draft", refuse)
+        for conversation in conversations:
+            desk.open(conversation)
+            with pytest.raises(NotWritable):
+                desk.keep_draft("words")
+    world.store.erase(conversations[0])
+    desk.store_drafts()
+    assert world.store.get(conversations[1]).draft == "words"
+
+
+def test_words_in_a_new_conversation_are_its_own(desk, world):
+    """They are there again in the next new conversation, belong to no other one, and go with their first question."""
+    known = world.talk("known", "q", "a")
+    desk.begin()
+    desk.keep_draft("words")
+    desk.open(known)
+    assert desk.draft == ""
+    desk.begin()
+    assert desk.draft == "words"
+    made = desk.ensure()
+    desk.begin()
+    assert desk.draft == ""
+    desk.open(made.id)
+    desk.keep_draft("words")
+    assert world.store.get(made.id).draft == "words"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_words_in_a_new_conversation_outlive_the_program(desk, world, there):
+    """When it ends they make it a stored one, also if another one is looked at; without words none is made."""
+    known = world.talk("known", "q", "a")
+    desk.begin()
+    desk.keep_draft(" \n")
+    desk.store_drafts()
+    assert [each.id for each in world.store.list()] == [known]
+    desk.keep_draft("words")
+    if not there:
+        desk.open(known)
+    desk.store_drafts()
+    desk.store_drafts()
+    (made,) = [each for each in world.store.list() if each.id != known]
+    assert made.draft == "words"
+    assert desk.key == (made.id if there else known)
+    assert world.store.get(known).draft == ""
 
 
 def test_trash_and_undo_in_order(desk, world):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from localkv.errors import NotWritable
 from tests.terminal import Terminal
 from tests.tui.conftest import play, text_of, until
 
@@ -71,6 +72,82 @@ def test_a_second_message_starts_no_second_answer_and_is_not_lost(world):
             await pilot.press(*text, "enter")
         await until(pilot, lambda: "one message waits" in text_of(pilot.app), "the queue")
         assert [turn.question for turn in world.chat.turns] == ["one"]
+
+    play(world.app(session="first"), scene)
+
+
+@pytest.mark.parametrize("away", ["another", "new", "named", "quit", "end"])
+def test_a_new_conversation_does_not_lose_what_is_written_in_it(world, away):
+    """Words typed before a first question are there again in a new conversation, and after the program has ended."""
+    other = world.talk("other", "q", "a")
+
+    async def write(pilot):
+        screen = pilot.app.chat_screen
+        await pilot.press(*"a long thought")
+        match away:
+            case "another":
+                screen.open(other)
+                assert screen.composer.text == ""
+                await pilot.press("ctrl+n")
+            case "new":
+                await pilot.press("ctrl+n")
+            case "named":
+                screen.begin_named("journal")
+            case "quit":
+                screen.open(other)
+                await pilot.press("ctrl+q")
+            case "end":
+                screen.end()
+        if away in {"quit", "end"}:
+            assert [each.draft for each in world.store.list() if each.id != other] == ["a long thought"]
+        else:
+            assert screen.composer.text == "a long thought"
+
+    play(world.app(), write)
+
+
+def test_a_refused_draft_is_stored_later(world, monkeypatch):
+    """While the database refuses writes, words that leave the composer are kept; at the end they are stored."""
+    first, other = world.talk("first", "q", "a"), world.talk("other", "q", "a")
+
+    def refuse(*_):
+        raise NotWritable("the disk is full")
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await pilot.press(*"words")
+        with monkeypatch.context() as patch:
+            patch.setattr(world.store, "set_draft", refuse)
+            screen.store_draft()
+            assert screen.composer.changed
+            screen.open(other)
+            screen.open(first)
+            assert screen.composer.text == "words"
+            screen.open(other)
+        screen.end()
+        assert world.store.get(first).draft == "words"
+
+    play(world.app(session="first"), scene)
+
+
+@pytest.mark.parametrize("how", ["edit", "trash"])
+def test_words_typed_just_before_are_stored(world, how):
+    """Less than a second after the last key a question is edited or the conversation trashed: the draft is not lost."""
+    first = world.talk("first", "q", "a")
+    world.talk("other", "q", "a")
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await pilot.press(*"words")
+        if how == "edit":
+            screen.acts.edit(world.store.path(first)[0])
+            screen.end()
+        else:
+            screen.delete(first)
+            assert screen.composer.text == ""
+            screen.undo_delete()
+            assert screen.composer.text == "words"
+        assert world.store.get(first).draft == "words"
 
     play(world.app(session="first"), scene)
 
