@@ -96,12 +96,16 @@ class Desk:
             self.places = self.store.versions(self.opened.id)
 
     def open_named(self, name: str) -> None:
-        """Look at the conversation called `name`; one that will be called so if there is none."""
+        """Look at the conversation called `name`, out of the trash if it is there; one that will be called so if there is none."""
         try:
-            self.open(self.store.by_name(name).id)
+            found = self.store.by_name(name)
         except UnknownConversation:
             self.begin()
             self.start = replace(self.start, name=name)
+            return
+        if found.trashed is not None:
+            self.untrash(found.id)
+        self.open(found.id)
 
     @property
     def last(self) -> Message | None:

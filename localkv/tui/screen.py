@@ -167,6 +167,8 @@ class ChatScreen(Shelf, Writing):
         self.begin()
         if name:
             self.desk.open_named(name)
+            if self.desk.opened is not None:
+                self.sessions.change(to_item(self.desk.opened))
             self.stage.show_open()
 
     def open_like(self, words: str) -> None:

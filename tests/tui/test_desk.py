@@ -42,6 +42,16 @@ def test_a_name_from_the_command_line(desk, world):
     assert len(world.store.list()) == 1
 
 
+def test_a_name_in_the_trash_comes_back_from_it(desk, world):
+    """What is opened by its name is where a list shows it, and undo brings nothing back that is there."""
+    conversation = world.talk("journal", "q", "a")
+    desk.trash(conversation)
+    desk.open_named("journal")
+    assert desk.opened.trashed is None
+    assert world.store.get(conversation).trashed is None
+    assert desk.undo() is None
+
+
 def test_only_the_end_is_read_first(desk, world):
     """A long conversation opens with its newest messages; the rest comes when asked for."""
     conversation = world.talk("long", *(f"m{i}" for i in range(100)))

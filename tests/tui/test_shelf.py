@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from localkv.config import ModelSection, SamplingSection
 from localkv.kv.record import pack_ids
 from localkv.service.client import Resume
@@ -37,6 +39,24 @@ async def write(pilot, text):
 
 
 # ---- the list ----
+
+
+@pytest.mark.parametrize("way", ["/new one", "/trash one", "--session"])
+def test_who_writes_in_a_conversation_finds_it_in_the_list(world, way):
+    """However one in the trash is opened, it comes back from it, and the list shows it."""
+    one = world.talk("one", "q1", "a1")
+    two = world.talk("two", "q2", "a2")
+    world.store.trash(one)
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        if way != "--session":
+            await pilot.press(*way, "enter")
+        await until(pilot, lambda: screen.desk.key == one, "the conversation")
+        assert world.store.get(one).trashed is None
+        assert {item.id for item in screen.sessions.shown} == {one, two}
+
+    play(world.app(session="one" if way == "--session" else "two"), scene)
 
 
 def test_groups_by_date(world):
