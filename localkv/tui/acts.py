@@ -219,16 +219,21 @@ class Acts:
             self.take_away(*others)
 
     def bring_back(self) -> bool:
-        """Bring back the branch that was taken away last; whether there is one."""
-        self._refuse_while_busy()
-        message = self._stage.desk.bring_back()
-        if not message:
+        """Bring back the branch that was taken away last and look at it, if nothing was trashed since; whether there is one."""
+        desk = self._stage.desk
+        last = desk.last_removed()
+        if last is None or not last.messages:
             return False
+        if last.conversation != desk.key:
+            self._reach.open(last.conversation)
+        self._refuse_while_busy()
+        message = desk.bring_back()
         self._transcript.sync(self._stage.entries())
         self._transcript.choose(message)
         return True
 
     def _undo(self) -> None:
+        self._refuse_while_busy()
         if not self.bring_back():
             self._reach.say("nothing was taken away", "information")
 

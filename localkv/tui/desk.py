@@ -31,6 +31,14 @@ class Start:
     private: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Something that undo brings back: messages that were taken away together, or without any the whole conversation."""
+
+    conversation: str
+    messages: tuple[str, ...] = ()
+
+
 class Desk:
     """The open conversation, and the store behind it."""
 
@@ -48,12 +56,10 @@ class Desk:
         """What is typed in the open conversation and not sent."""
         self._drafts: dict[str, str] = {}
         """By conversation, "" for one that is not stored: what is typed there and the store does not have."""
-        self.trashed: list[str] = []
-        """Newest last: what undo brings back."""
         self.places: Places = {}
         """Of messages that have several versions, which one they are."""
-        self._taken: list[tuple[list[str], int]] = []
-        """Messages that were taken away together, newest last, and how many conversations were in the trash then."""
+        self._removed: list[Removed] = []
+        """Newest last: what undo brings back."""
 
     @property
     def key(self) -> str:
@@ -166,23 +172,36 @@ class Desk:
     def take_away(self, messages: list[str]) -> int:
         """Take messages and all below them away; how many messages that are."""
         n_messages = sum([self.store.take_away(message) for message in messages])
-        self._taken.append((messages, len(self.trashed)))
+        self._removed.append(Removed(self.key, tuple(messages)))
         self.read_whole()
         return n_messages
 
     def bring_back(self) -> str:
         """Bring back what was taken away last, if nothing was trashed since; the id of one of its messages, or nothing."""
-        if not self._taken or self._taken[-1][1] < len(self.trashed):
+        last = self.last_removed()
+        if last is None or not last.messages:
             return ""
-        messages, _ = self._taken[-1]
-        conversation = self.store.message(messages[-1]).conversation
-        for message in messages:
+        for message in last.messages:
             self.store.bring_back(message)
-        self._taken.pop()
-        if self.key != conversation:
-            self.open(conversation)
+        self._removed.pop()
+        if self.key != last.conversation:
+            self.open(last.conversation)
         self.read_whole()
-        return message
+        return last.messages[-1]
+
+    def last_removed(self) -> Removed | None:
+        """What undo brings back next; passes over what is gone for good, by whomever."""
+        while self._removed:
+            last = self._removed[-1]
+            try:
+                self.store.get(last.conversation)
+                for message in last.messages:
+                    self.store.message(message)
+            except UnknownConversation:
+                self._removed.pop()
+            else:
+                return last
+        return None
 
     def fork(self, message: str, name: str = "") -> Conversation:
         """A new conversation that shares everything up to `message`."""
@@ -197,24 +216,24 @@ class Desk:
     def trash(self, conversation: str) -> None:
         """Move it to the trash; `undo` brings it back."""
         self.store.trash(conversation)
-        self.trashed.append(conversation)
+        self._removed.append(Removed(conversation))
         if self.key == conversation:
             self.begin()
 
     def untrash(self, conversation: str) -> Conversation:
         """Bring it back from the trash."""
         self.store.untrash(conversation)
-        self.trashed = [each for each in self.trashed if each != conversation]
+        self._removed = [each for each in self._removed if each != Removed(conversation)]
         return self.reread(conversation)
 
     def undo(self) -> Conversation | None:
-        """Bring back what was trashed last; None if there is nothing."""
-        if not self.trashed:
+        """Bring back what was trashed last, if nothing was taken away since; None if there is nothing."""
+        last = self.last_removed()
+        if last is None or last.messages:
             return None
-        conversation = self.trashed[-1]
-        self.store.untrash(conversation)
-        self.trashed.pop()
-        return self.store.get(conversation)
+        self.store.untrash(last.conversation)
+        self._removed.pop()
+        return self.store.get(last.conversation)
 
     def set_system(self, system: str) -> None:
         """Let the open conversation begin with this system prompt; the path as it was stays a branch."""

@@ -43,7 +43,6 @@ def _erase(screen: "Shelf", keys: Sequence[str], sentence: str) -> None:
         own = own_logs(desk.store, *keys)
         for key in keys:
             screen.take_out(key)
-        desk.trashed = [each for each in desk.trashed if each not in keys]
         desk.store.erase_soon(*keys, tell=lambda problem: _tell(screen, problem))
         for key in keys:
             screen.sessions.drop(key)

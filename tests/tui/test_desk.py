@@ -156,3 +156,62 @@ def test_trash_and_undo_in_order(desk, world):
     assert desk.undo().id == second
     assert desk.undo().id == first
     assert desk.undo() is None
+
+
+def take_last(desk, world, conversation):
+    """Take the newest message of a conversation away; its id."""
+    desk.open(conversation)
+    message = world.store.path(conversation)[-1].id
+    desk.take_away([message])
+    return message
+
+
+def undo(desk):
+    """What undo brings back: a message, a conversation, or nothing."""
+    if message := desk.bring_back():
+        return message
+    conversation = desk.undo()
+    return conversation.id if conversation is not None else None
+
+
+def test_undo_goes_back_step_by_step(desk, world):
+    """Conversations and messages come back in the order in which they went, the last one first, and stay where one looks."""
+    first, second, third = (world.talk(name, "q", "a") for name in ("first", "second", "third"))
+    steps = []
+    desk.trash(first)
+    steps.append(first)
+    steps.append(take_last(desk, world, second))
+    desk.trash(third)
+    steps.append(third)
+    steps.append(take_last(desk, world, second))
+    while steps:
+        assert undo(desk) == steps.pop()
+    assert undo(desk) is None
+
+
+def test_what_came_back_otherwise_changes_no_order(desk, world):
+    """A conversation that was taken out of the trash by hand is no step any more; those before and after it are."""
+    first, second, third = (world.talk(name, "q", "a") for name in ("first", "second", "third"))
+    desk.trash(first)
+    message = take_last(desk, world, second)
+    desk.untrash(first)
+    desk.trash(third)
+    assert undo(desk) == third
+    assert undo(desk) == message
+    assert undo(desk) is None
+
+
+@pytest.mark.parametrize("what", ["conversation", "messages"])
+def test_what_is_gone_for_good_does_not_stand_in_the_way_of_undo(desk, world, what):
+    """Erased here or by another program, it is passed over, and what went before it comes back."""
+    first, second = world.talk("first", "q", "a"), world.talk("second", "q", "a")
+    message = take_last(desk, world, first)
+    take_last(desk, world, second)
+    if what == "conversation":
+        desk.trash(second)
+        world.store.erase(second)
+    else:
+        world.store.bring_back(message)
+        world.store.erase_taken()
+    assert undo(desk) == message
+    assert undo(desk) is None

@@ -26,7 +26,7 @@ def test_erase_asks_and_removes_text_and_cached_state(world):
         await pilot.press("y")
         await until(pilot, lambda: any(isinstance(sent, Forget) for sent in world.client.sent), "the engine being told")
         assert [item.title for item in screen.sessions.shown] == ["second"]
-        assert screen.desk.trashed == []
+        assert screen.desk.last_removed() is None
 
     play(world.app(session="first"), scene)
     try:
@@ -37,6 +37,30 @@ def test_erase_asks_and_removes_text_and_cached_state(world):
         raise AssertionError("it is still there")
     (forget,) = [sent for sent in world.client.sent if isinstance(sent, Forget)]
     assert [log.ids for log in forget.logs] == [pack_ids([1, 2, 3, 1, 2, 3])]
+
+
+def test_an_erased_conversation_does_not_stand_in_the_way_of_undo(world):
+    """What was taken away in another conversation before comes back, and the screen shows that one with its own draft."""
+    one, two = world.talk("one", "q1", "a1"), world.talk("two", "q2", "a2")
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        for key in (one, two):
+            screen.open(key)
+            screen.acts.take_away(world.store.path(key)[-1].id)
+        await pilot.press(*"/erase", "enter")
+        await until(pilot, lambda: "for good" in text_of(pilot.app), "the question")
+        await pilot.press("y")
+        await until(pilot, lambda: len(world.store.list()) == 1, "the end of it")
+        await pilot.press("ctrl+n", *"words")
+        screen.undo_delete()
+        assert screen.desk.key == one
+        assert [entry.text for entry in screen.transcript.entries] == ["q1", "a1"]
+        assert screen.composer.text == ""
+        await pilot.press("ctrl+n")
+        assert screen.composer.text == "words"
+
+    play(world.app(session="two"), scene)
 
 
 def test_the_screen_does_not_wait_for_bytes(world, monkeypatch):
