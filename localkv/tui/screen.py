@@ -20,7 +20,7 @@ from localkv.tui.composer import Composer
 from localkv.tui.desk import Desk
 from localkv.tui.entries import first_line
 from localkv.tui.glyphs import Glyphs
-from localkv.tui.listing import UNTITLED, to_item
+from localkv.tui.listing import UNTITLED, Item, to_item
 from localkv.tui.meaning import way_out, words
 from localkv.tui.pages import Place
 from localkv.tui.ports import Chat, Client
@@ -191,7 +191,7 @@ class ChatScreen(Shelf, Writing):
 
     def rename_open(self, title: str) -> None:
         """Give the open conversation another title."""
-        self.rename(self.desk.ensure().id, title)
+        self.rename(self.stage.ensure(), title)
 
     @refusing
     def delete(self, conversation: str) -> None:
@@ -206,7 +206,7 @@ class ChatScreen(Shelf, Writing):
         run = self.stage.runs.of(conversation)
         if run is not None:
             run.stop()
-        neighbour = self.sessions.neighbour(1) or self.sessions.neighbour(-1)
+        neighbour = self._next_to(conversation)
         was_open = self.desk.key == conversation
         if was_open:
             self.leave_words()
@@ -216,6 +216,11 @@ class ChatScreen(Shelf, Writing):
             self.desk.open(neighbour.id)
         if was_open:
             self.stage.show_open()
+
+    def _next_to(self, conversation: str) -> Item | None:
+        """What is looked at when `conversation` goes: the one below it or else above it, nothing from the trash."""
+        items = (self.sessions.neighbour(step) for step in (1, -1))
+        return next((item for item in items if item is not None and item.id != conversation and item.place != "trash"), None)
 
     def delete_open(self) -> None:
         """Move the open conversation to the trash."""
@@ -325,8 +330,8 @@ class ChatScreen(Shelf, Writing):
             self.say("a new conversation takes its title from its first message")
 
     def action_step(self, step: int) -> None:
-        """Open a neighbour in the list."""
-        item = self.sessions.neighbour(step)
+        """Open a neighbour in the list; what is in the trash stays there."""
+        item = self.sessions.neighbour(step) if self.sessions.place != "trash" else None
         if item is not None:
             self.open(item.id)
 

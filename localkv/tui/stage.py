@@ -18,7 +18,6 @@ from localkv.tui.composer import Composer
 from localkv.tui.desk import Desk
 from localkv.tui.engine import Engine
 from localkv.tui.entries import newest_numbers, to_entries
-from localkv.tui.feed import Feed
 from localkv.tui.foresight import Foresight
 from localkv.tui.instruments import Facts, Instruments
 from localkv.tui.listing import UNTITLED, to_item
@@ -27,6 +26,7 @@ from localkv.tui.pages import Entry
 from localkv.tui.phase import IDLE, Phase
 from localkv.tui.ports import Chat, Client, Turn
 from localkv.tui.queue import Queue
+from localkv.tui.refused import Refused
 from localkv.tui.runs import Run, Runs, merge
 from localkv.tui.sessions import Sessions
 from localkv.tui.theme import Palette
@@ -36,9 +36,6 @@ from localkv.tui.welcome import Welcome
 
 SETTLE_TICKS = 10
 """Ticks after the last change: saving goes on for a moment after an answer, and the panel shows it."""
-
-RETRY_SECONDS = 5.0
-"""How often an answer that the database refused is offered again."""
 
 Severity = Literal["information", "warning", "error"]
 Say = Callable[[str, Severity], None]
@@ -100,7 +97,7 @@ class Stage:
         self._resumes: Mapping[str, Resume] = {}
         self.hint = ""
         """What keys do just now, where nothing else is to be said."""
-        self._saving: Feed | None = None
+        self._refused = Refused(chat, signals.later, self.wake)
 
     @property
     def client(self) -> Client:
@@ -222,8 +219,17 @@ class Stage:
 
     def ask(self, text: str) -> None:
         """Ask in the open conversation. Raises LocalKVError."""
+        conversation = self.ensure()
+        self._begin(conversation, self._chat.ask(conversation, text), question=text)
+
+    def ensure(self) -> str:
+        """The id of the open conversation: stored now if it was not, and marked in the list. Raises LocalKVError."""
         conversation = self.desk.ensure()
-        self._begin(conversation.id, self._chat.ask(conversation.id, text), question=text)
+        sessions = self._widgets.sessions
+        if sessions.opened != conversation.id:
+            sessions.change(to_item(conversation))
+            sessions.open_row(conversation.id)
+        return conversation.id
 
     def ask_next(self, conversation: str) -> None:
         """Ask the message of this conversation that waits first, if one waits. Raises LocalKVError."""
@@ -306,7 +312,7 @@ class Stage:
         for text, is_problem in self.engine.take_notices():
             self._signals.say(text, "error" if is_problem else "information")
         self._finish_saving()
-        busy = self.engine.moving or bool(self.runs.moving) or self._saving is not None
+        busy = self.engine.moving or bool(self.runs.moving) or self._refused.moving
         self._quiet = 0 if busy or moved or changed else self._quiet + 1
         self.show_facts()
         if self._quiet >= SETTLE_TICKS and self.foresight.rest():
@@ -338,7 +344,7 @@ class Stage:
     def _end_run(self, run: Run) -> None:
         """An answer is over: the stored one takes its place, unless it could not be stored."""
         if run.conversation in self._chat.unsaved:
-            self._signals.later(RETRY_SECONDS, self._save_again)
+            self._refused.offer_soon()
         else:
             self.runs.forget(run)
             self.waiting.ended(run.conversation)
@@ -378,18 +384,8 @@ class Stage:
             return
         self._widgets.sessions.change(to_item(stored))
 
-    def _save_again(self) -> None:
-        if self._saving is None and self._chat.unsaved:
-            self._saving = Feed("save again", lambda: iter([self._chat.retry_unsaved()]))
-            self._saving.begin()
-            self.wake()
-
     def _finish_saving(self) -> None:
-        if self._saving is None or not self._saving.drain()[1]:
-            return
-        self._saving = None
-        for run in self.runs.forget_saved(self._chat.unsaved):
-            self._asked(run.conversation)
-            self._read_again(run.conversation)
-        if self._chat.unsaved:
-            self._signals.later(RETRY_SECONDS, self._save_again)
+        if self._refused.drain():
+            for run in self.runs.forget_saved(self._chat.unsaved):
+                self._asked(run.conversation)
+                self._read_again(run.conversation)

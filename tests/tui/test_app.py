@@ -575,7 +575,7 @@ def test_an_engine_that_dies_leaves_a_cut_answer(world):
 
 def test_unsaved_is_shown_asked_about_and_saved_later(world, monkeypatch):
     """A database that refuses writes: UNSAVED on screen, a question before leaving, and no mark once it is saved."""
-    monkeypatch.setattr("localkv.tui.stage.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("localkv.tui.refused.RETRY_SECONDS", 0.01)
     saved = []
 
     def retry():
