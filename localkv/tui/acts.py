@@ -102,7 +102,7 @@ class Acts:
 
     def edit(self, question: Message) -> None:
         """Put a question into the composer; sent, it is a new version beside the old one."""
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         draft = self.editing.draft if self.editing is not None else self._composer.draft
         self.editing = Editing(question.id, draft)
         self._composer.load(question.text)
@@ -133,7 +133,7 @@ class Acts:
 
     def ask_instead(self, question: str, text: str) -> None:
         """Ask `text` beside the question with this id. Raises LocalKVError."""
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         self._stage.edit(question, text)
 
     def edit_to(self, entry: Entry, text: str) -> None:
@@ -142,14 +142,14 @@ class Acts:
 
     def retry(self, entry: Entry) -> None:
         """Answer a question again, or the question of an answer. Raises LocalKVError."""
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         self._stage.desk.end_at(self._question_of(entry).id)
         self._leave_cursor()
         self._stage.retry()
 
     def resume(self, entry: Entry) -> None:
         """Go on with an answer where it ends. Raises LocalKVError."""
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         if entry.role != "assistant":
             raise ConversationError("only an answer can be gone on with; choose one with alt+up")
         self._stage.desk.end_at(entry.id)
@@ -164,7 +164,7 @@ class Acts:
 
     def fork(self, message: str, name: str = "") -> None:
         """Go on from a message in a new conversation that shares what was said up to there, cached state too."""
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         forked = self._stage.desk.fork(message, name)
         self._stage.show_list()
         self._reach.open(forked.id)
@@ -172,7 +172,7 @@ class Acts:
 
     def step_version(self, message: str, step: int) -> None:
         """Look at a neighbour among the versions of a message, and at what follows it."""
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         other = self._stage.desk.version(message, step)
         if other is None:
             self._reach.say("there is no other version of this message", "information")
@@ -181,7 +181,7 @@ class Acts:
 
     def look_at_version(self, entry: Entry, n: int) -> None:
         """Look at version `n` of a message. Raises LocalKVError."""
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         versions = self._stage.desk.store.shown_versions(entry.id)
         if n > len(versions):
             raise ConversationError(f"this message has {len(versions)} versions; write a number up to that")
@@ -199,7 +199,7 @@ class Acts:
 
     def take_away(self, *messages: str) -> None:
         """Take messages and everything below them away; they come back together with `bring_back`."""
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         n_messages = self._stage.desk.take_away([*messages])
         self._transcript.choose("")
         self._transcript.sync(self._stage.entries())
@@ -208,7 +208,7 @@ class Acts:
 
     def take_branch(self, pick: Pick) -> None:
         """Look at a branch, take it away, or take all others away. Raises LocalKVError."""
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         desk = self._stage.desk
         if pick.wish == "take away":
             self.take_away(desk.store.branch_top(pick.leaf))
@@ -219,21 +219,25 @@ class Acts:
             self.take_away(*others)
 
     def bring_back(self) -> bool:
-        """Bring back the branch that was taken away last and look at it, if nothing was trashed since; whether there is one."""
+        """Bring back the branch that was taken away last, in its conversation, if nothing was trashed since; whether there is one."""
         desk = self._stage.desk
         last = desk.last_removed()
         if last is None or not last.messages:
             return False
         if last.conversation != desk.key:
+            was_read = self._transcript.has_focus
             self._reach.open(last.conversation)
-        self._refuse_while_busy()
-        message = desk.bring_back()
-        self._transcript.sync(self._stage.entries())
-        self._transcript.choose(message)
+            if was_read:  # the next key is meant for its messages, too
+                self._transcript.focus()
+        if last.conversation == desk.key:
+            self.refuse_while_busy()
+            message = desk.bring_back()
+            self._transcript.sync(self._stage.entries())
+            self._transcript.choose(message)
         return True
 
     def _undo(self) -> None:
-        self._refuse_while_busy()
+        self.refuse_while_busy()
         if not self.bring_back():
             self._reach.say("nothing was taken away", "information")
 
@@ -246,7 +250,7 @@ class Acts:
             raise ConversationError("this is the system prompt; /system TEXT begins a conversation with another one")
         return message
 
-    def _refuse_while_busy(self) -> None:
+    def refuse_while_busy(self) -> None:
         """Raises ConversationError while an answer is on its way or not saved: what it hangs on must stay as it is."""
         run = self._stage.runs.of(self._stage.desk.key)
         if run is not None:

@@ -230,18 +230,21 @@ class ChatScreen(Shelf, Writing):
     @refusing
     def undo_delete(self) -> None:
         """Bring back what was taken away or trashed last."""
-        if self.acts.bring_back():
-            return
-        conversation = self.desk.undo()
-        if conversation is None:
-            self.say("nothing was deleted")
-            return
-        self.sessions.change(to_item(conversation))
         in_the_list = self.focused is self.sessions
-        self.open(conversation.id)
-        if in_the_list:  # the next key is meant for it, too
+        if not self.acts.bring_back() and not self._untrash():
+            self.say("nothing was deleted")
+        elif in_the_list:  # the next key is meant for it, too
             self.open_side()
             self.sessions.focus()
+
+    def _untrash(self) -> bool:
+        """Bring back what was trashed last, and look at it; whether there was something."""
+        conversation = self.desk.undo()
+        if conversation is None:
+            return False
+        self.sessions.change(to_item(conversation))
+        self.open(conversation.id)
+        return True
 
     def ask_title(self, conversation: str) -> None:
         """Ask for another title."""

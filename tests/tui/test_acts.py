@@ -382,10 +382,11 @@ def test_undo_takes_the_last_deletion_first(world):
 
 def test_acts_wait_for_the_answer(world):
     """While an answer is written, what it hangs on stays as it is; copying works."""
-    talk = world.talk("t", "q1", "a1")
+    talk = world.talk("t", "q1", "a1", "q0", "a0")
 
     async def scene(pilot):
         await ready(pilot)
+        await pilot.press("alt+up", "alt+up", "d", "escape")
         await command(pilot, "q2")
         await until(pilot, lambda: world.chat.turns, "a turn")
         world.chat.turns[0].write("growing")
@@ -536,3 +537,82 @@ def test_find_stays_where_it_is_while_an_answer_grows(world):
         assert "needle 3" in text_of(pilot.app)
 
     play(world.app(session="t"), scene)
+
+
+# ---- what comes back in another conversation ----
+
+
+@pytest.mark.parametrize("way", ["/undo", "message", "list"])
+def test_undo_goes_to_the_conversation_as_any_key_does(world, way):
+    """What was taken away elsewhere comes back there; the draft of the one that is left stays its own, the list marks the other."""
+    one = world.talk("one", "q1", "a1", "q2", "a2")
+    two = world.talk("two", "another question", "another answer", age=20)
+    world.store.set_draft(one, "draft of one")
+
+    async def scene(pilot):
+        await ready(pilot)
+        screen = pilot.app.chat_screen
+        await pilot.press("alt+up", "alt+up", "d")
+        screen.open(two)
+        await pilot.pause()
+        pane = {"message": screen.transcript, "list": screen.sessions}.get(way, screen.composer)
+        screen.composer.insert("draft of two")
+        if way == "/undo":
+            screen.undo_delete()
+        else:
+            await pilot.press(*(["alt+up"] if way == "message" else ["ctrl+b", "ctrl+b"]), "u")
+        await until(pilot, lambda: screen.desk.key == one, "the conversation")
+        await pilot.pause()
+        assert texts(world, one) == ["q1", "a1", "q2", "a2"]
+        assert chosen(pilot) == "q2"
+        assert screen.composer.text == "draft of one"
+        assert "another question" not in screen.composer.past
+        assert screen.sessions.opened == one
+        assert screen.focused is pane
+        screen.store_draft()
+        assert (world.store.get(one).draft, world.store.get(two).draft) == ("draft of one", "draft of two")
+
+    play(world.app(session="one"), scene, size=(130, 30))
+
+
+def test_undo_elsewhere_waits_for_the_answer_there(world):
+    """While an answer is written in the conversation where something was taken away, undo shows it and says why not."""
+    one = world.talk("one", "q1", "a1", "q2", "a2")
+    two = world.talk("two", "another question", "another answer", age=20)
+
+    async def scene(pilot):
+        await ready(pilot)
+        screen = pilot.app.chat_screen
+        await pilot.press("alt+up", "alt+up", "d", "escape")
+        await command(pilot, "go on")
+        await until(pilot, lambda: world.chat.turns, "a turn")
+        screen.open(two)
+        await command(pilot, "/undo")
+        assert "still being written" in notices(pilot.app)
+        assert screen.desk.key == one
+        world.chat.turns[0].end()
+        await settled(pilot)
+        assert texts(world, one)[:3] == ["q1", "a1", "go on"]
+        await command(pilot, "/undo")
+        assert texts(world, one) == ["q1", "a1", "q2", "a2"]
+
+    play(world.app(session="one"), scene)
+
+
+def test_undo_does_not_wait_for_an_answer_elsewhere(world):
+    """An answer that is written in the open conversation keeps nothing from coming back in another one."""
+    one = world.talk("one", "q1", "a1", "q2", "a2")
+    two = world.talk("two", "another question", "another answer", age=20)
+
+    async def scene(pilot):
+        await ready(pilot)
+        screen = pilot.app.chat_screen
+        await pilot.press("alt+up", "alt+up", "d")
+        screen.open(two)
+        await command(pilot, "go on")
+        await until(pilot, lambda: world.chat.turns, "a turn")
+        await command(pilot, "/undo")
+        assert screen.desk.key == one
+        assert texts(world, one) == ["q1", "a1", "q2", "a2"]
+
+    play(world.app(session="one"), scene)
