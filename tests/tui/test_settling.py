@@ -3,7 +3,8 @@
 import pytest
 from textual.widgets import Input, Static
 
-from localkv.config import SamplingSection
+from localkv.commands.talk import changed_model
+from localkv.config import ModelSection, SamplingSection
 from localkv.tui.prompting import SystemPrompt
 from localkv.tui.sampling import Sampling
 from tests.tui.conftest import notices, play, rows_of, text_of, until
@@ -117,5 +118,31 @@ def test_no_other_prompt_while_an_answer_hangs_on_this_one(world, line):
         await pilot.press("enter")
         await until(pilot, lambda: "still being written" in notices(pilot.app), "the reason")
         assert composer.text == line
+
+    play(world.app(session="first"), scene)
+
+
+SET_UPS = [ModelSection(name="org/old", quant="4bit"), ModelSection(name="org/old", dtype="float32", trust_remote_code=True)]
+
+
+@pytest.mark.parametrize("model", SET_UPS)
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_another_model_is_loaded_as_the_one_before(world, model, is_stored, tmp_path, monkeypatch):
+    """/model changes which model answers and nothing else, as in plain mode: not how it is loaded, and a path means its file."""
+    monkeypatch.chdir(tmp_path)
+    conversation = world.talk("first", "q", "a")
+    world.store.set_model(conversation, model)
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        if not is_stored:
+            screen.begin()
+            screen.desk.set_model(model)
+        screen.composer.load_text("/model ./other.gguf")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert screen.desk.model == changed_model(model, {"name": "./other.gguf"}, "/model")
+        assert (screen.desk.model.quant, screen.desk.model.dtype) == (model.quant, model.dtype)
+        assert screen.desk.model.name == str(tmp_path / "other.gguf")
 
     play(world.app(session="first"), scene)
