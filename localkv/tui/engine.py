@@ -31,6 +31,9 @@ class Engine:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._feed: Feed | None = None
+        self._prepared: ModelSection | None = None
+        self._wish: ModelSection | None = None
+        """The model to load after the one that is being loaded."""
         self._leaving: Feed | None = None
         self.state: State = "starting"
         self.ready: Ready | None = None
@@ -51,12 +54,16 @@ class Engine:
         return notices
 
     def prepare(self, model: ModelSection) -> None:
-        """Start the engine if need be and load `model`; returns at once."""
-        if self._feed is None and self._leaving is None:
-            self.state = "starting"
-            self.phase = Phase("loading", detail="starting the engine")
-            self._feed = Feed("engine start", lambda: self._prepare(model))
-            self._feed.begin()
+        """Start the engine if need be and load `model`, after the one that is being loaded; returns at once."""
+        if self.state == "leaving":
+            return
+        if self._feed is not None:
+            self._wish = model if model != self._prepared else None
+            return
+        self._prepared = model
+        self._show("starting", Phase("loading", detail="starting the engine"))
+        self._feed = Feed("engine start", lambda: self._prepare(model))
+        self._feed.begin()
 
     def works(self) -> None:
         """An answer came: whatever was wrong before, there is an engine now."""
@@ -84,7 +91,14 @@ class Engine:
             if over:
                 self._end_of_preparing(self._feed.problem)
                 self._feed = None
+                self._go_on()
         return self._drain_leaving() or changed
+
+    def _go_on(self) -> None:
+        """Load what was wished for meanwhile."""
+        wish, self._wish = self._wish, None
+        if wish is not None:
+            self.prepare(wish)
 
     def _drain_leaving(self) -> bool:
         if self._leaving is None:
@@ -113,28 +127,30 @@ class Engine:
             sleep(0.02)
         yield self._client.leave(LEAVE_SECONDS)
 
+    def _show(self, state: State, phase: Phase) -> None:
+        """Stand as told, but once it is leaving: that is the last state."""
+        if self.state != "leaving":
+            self.state, self.phase = state, phase
+
     def _fold(self, event: object) -> None:
         match event:
             case Progress():
-                self.state = "loading"
-                self.phase = Phase("loading", event.done, event.total, event.per_second, one_line(event.detail))
+                detail = one_line(event.detail)
+                self._show("loading", Phase("loading", event.done, event.total, event.per_second, detail))
             case Ready():
                 self.ready = event
-                self.state = "ready"
-                self.phase = IDLE
+                self._show("ready", IDLE)
                 self._notices += [(one_line(note), False) for note in event.notes]
             case Failed():
-                self.state = "off"
-                self.phase = Phase("off", detail=f"no model is loaded: {one_line(event.message)}")
+                self._show("off", Phase("off", detail=f"no model is loaded: {one_line(event.message)}"))
                 self._notices.append((one_line(event.message), True))
             case _:
                 pass
 
     def _end_of_preparing(self, problem: Exception | None) -> None:
         if problem is not None:
-            self.state = "off"
             text = str(problem) if isinstance(problem, LocalKVError) else repr(problem)
             self._notices.append((one_line(text), True))
-            self.phase = Phase("off", detail=f"the engine is off: {one_line(text)}")
+            self._show("off", Phase("off", detail=f"the engine is off: {one_line(text)}"))
         elif self.phase.doing != "off":
-            self.phase = IDLE
+            self._show(self.state, IDLE)

@@ -8,7 +8,7 @@ import pytest
 from localkv.config import ModelSection
 from localkv.errors import EngineUnavailable
 from localkv.kv.record import pack_ids
-from localkv.service.protocol import Delta, Failed, Progress, Source, Started
+from localkv.service.protocol import Delta, Failed, Prepare, Progress, Source, Started
 from localkv.service.turn_events import Asked, EngineRestarted, Finished, Saved, Unsaved
 from localkv.tui.engine import Engine
 from localkv.tui.feed import Feed
@@ -214,6 +214,65 @@ def test_leaving_stops_what_runs():
     assert turn.cancelled
     assert engine.left
     assert client.left == 1
+
+
+class Failing(FakeClient):
+    """An engine that does not come, as soon as it is let go on."""
+
+    def connect(self):
+        self.hold.wait(30)
+        raise EngineUnavailable("no such engine")
+
+
+FAILED = Failed(request=1, epoch=EPOCH, error="ModelMissing", message="no such model")
+MORE = Progress(request=1, epoch=EPOCH, phase="loading", done=1, total=2)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [FakeClient(), FakeClient(replies=[FAILED]), FakeClient(replies=[MORE, MORE]), Failing()],
+    ids=["ready", "failed", "progress", "no engine"],
+)
+def test_leaving_goes_on_whatever_loading_says(client):
+    """However loading ends meanwhile: the engine is leaving and says so, so that leaving a second time is at once."""
+    client.hold.clear()
+    client.leave_hold.clear()
+    engine = Engine(client)
+    engine.prepare(ModelSection())
+    engine.prepare(ModelSection(name="another"))
+    engine.leave([])
+    phase = engine.phase
+    client.hold.set()
+    deadline = time.monotonic() + 10
+    while engine._feed is not None and time.monotonic() < deadline:
+        engine.drain()
+        assert (engine.state, engine.phase) == ("leaving", phase)
+        time.sleep(0.001)
+    engine.prepare(ModelSection())
+    assert engine._feed is None
+    client.leave_hold.set()
+    assert finish(engine).left
+    assert (engine.state, engine.phase) == ("leaving", phase)
+
+
+@pytest.mark.parametrize("first", [None, [FAILED]], ids=["ready", "failed"])
+@pytest.mark.parametrize(
+    ("wishes", "loaded"),
+    [("", "a"), ("b", "ab"), ("bc", "ac"), ("ba", "a"), ("a", "a"), ("bb", "ab")],
+)
+def test_the_model_that_was_wished_for_last_is_loaded(wishes, loaded, first):
+    """A wish while a model loads is not forgotten: the last one is fulfilled next, and nothing is loaded for nothing."""
+    client = FakeClient(replies=first)
+    client.hold.clear()
+    engine = Engine(client)
+    for name in ["a", *wishes]:
+        engine.prepare(ModelSection(name=name))
+    client.hold.set()
+    finish(engine)
+    assert "".join(sent.model.name for sent in client.sent if isinstance(sent, Prepare)) == loaded
+    if first is None:
+        assert engine.state == "ready"
+        assert engine.ready.model.name == loaded[-1]
 
 
 def test_a_feed_keeps_order_and_the_end():
