@@ -343,7 +343,9 @@ class ChatScreen(Shelf, Writing):
         """Go on with the answer under the cursor, else with the last one."""
         if (entry := self.transcript.chosen) is not None:
             self.acts.resume(entry)
-        elif not self.stage.runs.busy(self.desk.key):
+        elif self.stage.runs.busy(self.desk.key):
+            self.acts.refuse_while_busy()
+        else:
             self.stage.resume()
 
     @refusing
@@ -351,7 +353,9 @@ class ChatScreen(Shelf, Writing):
         """Answer the question under the cursor again, else the last one."""
         if (entry := self.transcript.chosen) is not None:
             self.acts.retry(entry)
-        elif not self.stage.runs.busy(self.desk.key):
+        elif self.stage.runs.busy(self.desk.key):
+            self.acts.refuse_while_busy()
+        else:
             self.stage.retry()
 
     def end(self) -> None:

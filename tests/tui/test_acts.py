@@ -405,6 +405,22 @@ def test_acts_wait_for_the_answer(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.parametrize("key", ["f5", "ctrl+r", "/continue", "/retry"])
+def test_keys_that_wait_for_the_answer_say_so(world, key):
+    """What asks the model again does nothing while it answers, and says why."""
+    world.talk("t", "q1", "a1")
+
+    async def scene(pilot):
+        await ready(pilot)
+        await command(pilot, "q2")
+        await until(pilot, lambda: world.chat.turns, "a turn")
+        await (command(pilot, key) if key.startswith("/") else pilot.press(key))
+        await until(pilot, lambda: "still being written" in notices(pilot.app), "the reason")
+        assert len(world.chat.turns) == 1
+
+    play(world.app(session="t"), scene)
+
+
 def test_commands_say_what_they_miss(world):
     """Nothing said, no version, no number: a sentence each, and what was typed stays."""
 
