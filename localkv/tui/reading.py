@@ -143,9 +143,14 @@ class Reading(Panes):
         return any(bar.display for bar in self.query("#find"))
 
     def leave_find(self) -> None:
-        """Look for no words any more; the view stays where they were."""
-        self.transcript.find("")
+        """Look for no words any more and go on writing; the view stays where they were."""
+        self.close_find()
+        self.composer.focus()
+
+    def close_find(self) -> None:
+        """Look for no words any more; the focus stays, unless it was there."""
+        if self.finds:
+            self.transcript.find("")
         for bar in self.query("#find"):
             bar.display = False  # at once; it is taken out with the next messages
             bar.remove()
-        self.composer.focus()

@@ -154,8 +154,7 @@ class ChatScreen(Shelf, Writing):
 
     def _leave(self) -> None:
         """Before another conversation is looked at: keep what is written, and where this one is read."""
-        if self.finds:
-            self.leave_find()
+        self.close_find()
         self.leave_words()
         if (place := self.transcript.place) is not None:
             self._places[self.desk.key] = place
@@ -209,7 +208,7 @@ class ChatScreen(Shelf, Writing):
         neighbour = self._next_to(conversation)
         was_open = self.desk.key == conversation
         if was_open:
-            self.leave_words()
+            self._leave()
         self.desk.trash(conversation)
         self.sessions.change(to_item(self.desk.store.get(conversation)))
         if was_open and neighbour is not None:
