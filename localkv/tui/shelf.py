@@ -56,11 +56,14 @@ class Shelf(Reading):
 
     @refusing
     def open_at(self, conversation: str, message: str) -> None:
-        """Look at this message, on whatever branch it is."""
+        """Look at this message, on whatever branch it is; on another one only while no answer hangs on the open one."""
         self.open(conversation)
+        if self.desk.key != conversation:
+            return
         if all(message != shown.id for shown in self.desk.messages):
             self.desk.read_whole()
         if all(message != shown.id for shown in self.desk.messages):
+            self.acts.refuse_while_busy()
             self.desk.look_at(message)
         self.stage.show_open()
         self.transcript.choose(message)

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from localkv.config import ModelSection, SamplingSection
+from localkv.errors import NotWritable
 from localkv.kv.record import pack_ids
 from localkv.service.client import Resume
 from localkv.tui.dialogs import Confirm, Line
@@ -404,6 +405,67 @@ def test_search_opens_the_branch_of_the_message(world):
         assert [message.text for message in screen.desk.messages] == ["an edited needle", "about it"]
 
     play(world.app(session="tree"), scene, size=WIDE)
+
+
+def _two_branches(world):
+    """A conversation that is looked at on one of two branches; its id, and the question of the other one."""
+    key = world.talk("tree", "first", "answer one", age=500)
+    first = world.store.path(key)[0]
+    other = world.store.ask(key, None, "an edited needle")
+    world.store.look_at(first.id)
+    return key, other.id
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_found_branch_waits_for_the_answer_on_the_open_one(world, is_open):
+    """While an answer hangs on the branch that is looked at, a hit on another one says so; a hit on this one is shown."""
+    key, other = _two_branches(world)
+    world.talk("elsewhere", "q", "a", age=5)
+    shown = world.store.path(key)[0].id
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        screen.composer.load_text("go on")
+        await pilot.press("enter")
+        await until(pilot, lambda: world.chat.turns, "a turn")
+        if not is_open:
+            screen.open_like("elsewhere")
+        leaf = world.store.get(key).leaf
+        screen.open_at(key, other)
+        await pilot.pause()
+        assert "still being written" in notices(pilot.app)
+        assert world.store.get(key).leaf == leaf
+        assert screen.desk.key == key
+        screen.open_at(key, shown)
+        assert screen.transcript.chosen.text == "first"
+        world.chat.turns[0].end()
+        await until(pilot, lambda: not screen.stage.runs.moving, "the end of the answer")
+        screen.open_at(key, other)
+        assert [message.text for message in screen.desk.messages] == ["an edited needle"]
+
+    play(world.app(session="tree"), scene, size=WIDE)
+
+
+def test_a_hit_that_cannot_be_opened_changes_nothing(world, monkeypatch):
+    """If its conversation does not open, the open one stays as it is, on its branch, and the reason is said once."""
+    key, other = _two_branches(world)
+    here = world.talk("here", "q", "a", age=5)
+
+    def refuse(_):
+        raise NotWritable("the database is locked")
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        monkeypatch.setattr(screen.desk, "open", refuse)
+        leaf = world.store.get(key).leaf
+        screen.open_at(key, other)
+        await pilot.pause()
+        assert notices(pilot.app) == "the database is locked"
+        assert screen.desk.key == here
+        assert world.store.get(key).leaf == leaf
+        assert screen.transcript.chosen is None
+
+    play(world.app(session="here"), scene, size=WIDE)
 
 
 def test_search_shows_hostile_text_as_text(world):
