@@ -31,12 +31,14 @@ class Editing:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How acts reach the screen: a notice, the clipboard, another conversation, another sign before the composer."""
+    """How acts reach the screen: a notice, the clipboard, another conversation, another sign before the composer, names of keys."""
 
     say: Say
     copy: Callable[[str, str], None]
     open: Callable[[str], None]
     sign: Callable[[str], None]
+    keyed: Callable[[str], str]
+    """A text with keys in the place of the [id] of what they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,9 @@ class Acts:
         draft = self.editing.draft if self.editing is not None else self._composer.draft
         self.editing = Editing(question.id, draft)
         self._composer.load(question.text)
-        self._show_editing("edit>", "enter asks this beside the old question   esc leaves it as it was")
+        self._show_editing(
+            "edit>", self._reach.keyed("enter asks this beside the old question   [cancel] leaves it as it was")
+        )
         self._composer.focus()
 
     def leave_edit(self) -> bool:
@@ -151,7 +155,7 @@ class Acts:
         """Go on with an answer where it ends. Raises LocalKVError."""
         self.refuse_while_busy()
         if entry.role != "assistant":
-            raise ConversationError("only an answer can be gone on with; choose one with alt+up")
+            raise ConversationError(self._reach.keyed("only an answer can be gone on with; choose one with [message.up]"))
         self._stage.desk.end_at(entry.id)
         self._leave_cursor()
         self._stage.resume()
@@ -191,7 +195,8 @@ class Acts:
         """Say which version of a message is shown."""
         self._transcript.choose(entry.id)
         shown = f"version {entry.versions.strip('<> ')}" if entry.versions else "the only version"
-        self._reach.say(f"this is {shown} of the message under the cursor; [ and ] show the others", "information")
+        keys = self._reach.keyed("[version.previous] and [version.next]")
+        self._reach.say(f"this is {shown} of the message under the cursor; {keys} show the others", "information")
 
     def _look_at(self, message: str, other: str) -> None:
         self._stage.desk.look_at(other)
@@ -204,7 +209,8 @@ class Acts:
         self._transcript.choose("")
         self._transcript.sync(self._stage.entries())
         what = "one message is" if n_messages == 1 else f"{n_messages:,} messages are"
-        self._reach.say(f"{what} taken away. u in the conversation or /undo brings them back.", "information")
+        undo = self._reach.keyed("[message.undo] in the conversation or /undo")
+        self._reach.say(f"{what} taken away. {undo} brings them back.", "information")
 
     def take_branch(self, pick: Pick) -> None:
         """Look at a branch, take it away, or take all others away. Raises LocalKVError."""
@@ -247,12 +253,12 @@ class Acts:
         if message.role == "assistant" and message.parent is not None:
             message = self._stage.desk.store.message(message.parent)
         if message.role != "user":
-            raise ConversationError("this is the system prompt; /system TEXT begins a conversation with another one")
+            raise ConversationError("this is the system prompt; /system TEXT changes it")
         return message
 
     def refuse_while_busy(self) -> None:
         """Raises ConversationError while an answer is on its way or not saved: what it hangs on must stay as it is."""
         run = self._stage.runs.of(self._stage.desk.key)
         if run is not None:
-            waits = "still being written; esc stops it" if not run.over else "not saved yet; it is tried again by itself"
-            raise ConversationError(f"the answer is {waits}")
+            waits = "still being written; [cancel] stops it" if not run.over else "not saved yet; it is tried again by itself"
+            raise ConversationError(self._reach.keyed(f"the answer is {waits}"))

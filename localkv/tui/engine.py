@@ -71,10 +71,10 @@ class Engine:
             self.state = "ready"
             self.phase = IDLE
 
-    def leave(self, runs: Sequence[Run], sleep: Callable[[float], None] = time.sleep) -> None:
-        """Stop `runs`, let the engine save and end; returns at once."""
+    def leave(self, runs: Sequence[Run], key: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
+        """Stop `runs`, let the engine save and end; returns at once. `key` leaves at once, and is named."""
         self.state = "leaving"
-        self.phase = Phase("saving", detail="and leaving; ^q again leaves at once")
+        self.phase = Phase("saving", detail=f"and leaving; {key} again leaves at once" if key else "and leaving")
         for run in runs:
             run.stop()
         self._leaving = Feed("engine leave", lambda: self._leave(runs, sleep))

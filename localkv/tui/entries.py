@@ -2,23 +2,26 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from localkv.chat.thoughts import answer_of
 from localkv.chat.tree import Message
+from localkv.commands.keymap import Keymap
 from localkv.service.protocol import Numbers
 from localkv.tui.clean import one_line
+from localkv.tui.keys import with_keys
 from localkv.tui.pages import Entry
 from localkv.tui.panel import footnote
 from localkv.tui.thinking import measure, share
 
 MARKS = {
-    "stopped": "Stopped. F5 goes on.",
-    "cut": "Cut off: the engine ended. F5 goes on.",
-    "failed": "Failed. F5 tries to go on, ^r starts again.",
+    "stopped": "Stopped. [continue] goes on.",
+    "cut": "Cut off: the engine ended. [continue] goes on.",
+    "failed": "Failed. [continue] tries to go on, [retry] starts again.",
 }
-"""What is said beneath an answer that did not end by itself."""
+"""What is said beneath an answer that did not end by itself; keys by the [id] of what they do."""
 
 
 Places = Mapping[str, tuple[int, int]]
@@ -44,6 +47,11 @@ def to_entry(message: Message, now: float, places: Places) -> Entry:
         versions=f"< {place[0]}/{place[1]} >" if place is not None else "",
         thought=_thought(message.text, numbers) if numbers is not None else "",
     )
+
+
+def with_named_keys(entries: Sequence[Entry], keymap: Keymap) -> list[Entry]:
+    """`entries` whose marks name keys."""
+    return [replace(entry, mark=with_keys(entry.mark, keymap)) if entry.mark else entry for entry in entries]
 
 
 def _thought(text: str, numbers: Numbers) -> str:

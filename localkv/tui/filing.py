@@ -30,7 +30,8 @@ def perform(screen: "Shelf", wish: str, conversations: Sequence[str]) -> None:
         case "delete" if screen.sessions.place != "trash":
             for conversation in conversations:
                 screen.take_out(conversation)
-            screen.say(f"{len(conversations)} conversations are in the trash. u brings them back, the last one first.")
+            undo = screen.keyed("[undo]")
+            screen.say(f"{len(conversations)} conversations are in the trash. {undo} brings them back, the last one first.")
             screen.stage.show_facts()
         case _:
             erase(screen, *conversations)

@@ -14,7 +14,7 @@ from localkv.tui.glyphs import Glyphs
 from localkv.tui.history import History
 from localkv.tui.listing import TITLES
 from localkv.tui.panel import Brush, View, panel_rows, tier_line
-from localkv.tui.phase import IDLE, Phase, fullness, header_line, phase_line
+from localkv.tui.phase import IDLE, Phase, aside, fullness, header_line, phase_line
 from localkv.tui.rows import row
 from localkv.tui.rowsview import RowsView
 from localkv.tui.theme import Palette
@@ -38,6 +38,8 @@ class Facts:
     unsaved: int = 0
     below: bool = False
     """There is text below the view."""
+    stops: bool = False
+    """The key that stops answers does so now."""
     listed: int = 0
     conversations: int = 0
     marked: int = 0
@@ -59,6 +61,8 @@ class Instruments:
     history: History
     clock: Callable[[], float]
     """Wall time, of the moments in the history."""
+    keyed: Callable[[str], str]
+    """A text with keys in the place of the [id] of what they do."""
 
     def show(self, facts: Facts, palette: Palette) -> None:
         """Show `facts`, and remember what the engine's state was."""
@@ -71,9 +75,10 @@ class Instruments:
             (facts.title, about, name), lambda width: [row(header_line(facts.title, about, width, palette, glyphs))]
         )
         phase = facts.phase if facts.phase != IDLE else fullness(_used(facts), _limit(facts))
+        beside = self.keyed(aside(phase, below=facts.below, stops=facts.stops))
         self.phase.draw(
-            (phase, facts.unsaved, facts.below, name),
-            lambda width: [row(phase_line(phase, width, palette, unsaved=facts.unsaved, below=facts.below))],
+            (phase, facts.unsaved, beside, name),
+            lambda width: [row(phase_line(phase, width, palette, unsaved=facts.unsaved, beside=beside))],
         )
         token_bytes = facts.ready.token_bytes if facts.ready is not None else 0
         view = View(facts.snapshot, facts.numbers, facts.resume, token_bytes, self.history.flows(self.clock()))

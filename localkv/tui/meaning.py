@@ -30,7 +30,9 @@ class Way:
 def way_out(screen: "ChatScreen") -> Way | None:
     """What esc does now; None where there is nothing to leave or to stop."""
     way = _of_the_list(screen)
-    if way is None and (screen.has_class("side-open") or screen.has_class("panel-open")):
+    if way is None and _is_in_find(screen):
+        way = Way("close", screen.leave_find)
+    if way is None and screen.has_overlay:
         way = Way("close", screen.leave_overlays)
     if way is None and screen.acts.editing is not None:
         way = Way("leave it", screen.leave_message)
@@ -55,6 +57,11 @@ def _of_the_list(screen: "ChatScreen") -> Way | None:
     if sessions.marked:
         return Way("unmark", sessions.unmark)
     return Way("back", lambda: sessions.go_to("list")) if sessions.place != "list" else None
+
+
+def _is_in_find(screen: "ChatScreen") -> bool:
+    """Whether the focus is where words to look for are written: esc is heard there first."""
+    return screen.focused is not None and any(node.id == "find" for node in screen.focused.ancestors_with_self)
 
 
 def words(screen: "ChatScreen") -> Mapping[str, str]:

@@ -34,7 +34,7 @@ def meant(entries: Sequence[Entry], name: str) -> Entry:
     fits = {"branch": _has_versions, "copy": _is_answer, "fold": _is_answer}.get(name, _is_any)
     found = next((entry for entry in reversed(entries) if fits(entry)), None)
     if found is None and name == "branch":
-        raise UnknownConversation("no message of this conversation has another version; r on one, or e, makes some")
+        raise UnknownConversation("no message of this conversation has another version; /retry or /edit TEXT makes some")
     if found is None:
         raise UnknownConversation("nothing was said in this conversation yet")
     return found

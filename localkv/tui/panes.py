@@ -25,7 +25,7 @@ from localkv.tui.heart import Heart, LiveRows
 from localkv.tui.history import History
 from localkv.tui.instruments import Instruments
 from localkv.tui.keyline import KeyLine
-from localkv.tui.keys import bindings, rebind
+from localkv.tui.keys import bindings, rebind, with_keys
 from localkv.tui.layout import HEIGHTS, WIDTHS, classes_at
 from localkv.tui.queue import Queue
 from localkv.tui.rowsview import RowsView
@@ -76,6 +76,7 @@ class Panes(Screen[None], Ground):
             panel=LiveRows(self.heart, self.show_facts, id="panel"),
             history=History(),
             clock=clock,
+            keyed=self.keyed,
         )
 
     def compose(self) -> ComposeResult:
@@ -108,6 +109,10 @@ class Panes(Screen[None], Ground):
         nodes: dict[Place, Widget] = {"composer": self.composer, "list": self.sessions}
         nodes |= {"message": self.transcript, "text": self.transcript, "queue": self.queue}
         return nodes.get(place, self)
+
+    def keyed(self, text: str) -> str:
+        """`text` with the key of an action in the place of its [id]."""
+        return with_keys(text, self.keymap)
 
     def take_keys(self) -> None:
         """From now on the keys are those of the keymap."""
@@ -232,6 +237,12 @@ class Panes(Screen[None], Ground):
         if self.focused is self.filter and event.key in {"down", "up"}:
             event.stop()
             self.sessions.focus()
+
+    @property
+    def has_overlay(self) -> bool:
+        """Whether list or panel lie over the conversation; a wider window has room beside it for what was opened in a narrow one."""
+        list_lies = self.has_class("side-open") and self.has_class("-narrow")
+        return list_lies or (self.has_class("panel-open") and not self.has_class("-wide"))
 
     def open_side(self) -> None:
         """Show the list."""

@@ -83,8 +83,16 @@ def describe(phase: Phase) -> str:
             return phase.doing + detail
 
 
-def phase_line(phase: Phase, width: int, palette: Palette, *, unsaved: int = 0, below: bool = False) -> list[Span]:
-    """The line above the composer: UNSAVED first, then the phase, at the right what Esc does or that there is text below."""
+def aside(phase: Phase, *, below: bool, stops: bool) -> str:
+    """What stands at the right of `phase`, keys by their [id]: that there is text below, and what stops the answer, if it does."""
+    said = ["more below: [latest]"] if below else []
+    if stops and phase.doing in {"queued", "restoring", "prefill", "generating"}:
+        said.append("[cancel] stops")
+    return "  ".join(said)
+
+
+def phase_line(phase: Phase, width: int, palette: Palette, *, unsaved: int = 0, beside: str = "") -> list[Span]:
+    """The line above the composer: UNSAVED first, then the phase, `beside` at the right."""
     left: list[Span] = []
     if unsaved:
         left.append((f"UNSAVED {unsaved}  ", palette.error))
@@ -92,10 +100,7 @@ def phase_line(phase: Phase, width: int, palette: Palette, *, unsaved: int = 0, 
         phase.doing, palette.accent
     )
     left.append((describe(phase), style))
-    hint = "esc stops" if phase.doing in {"queued", "restoring", "prefill", "generating"} else ""
-    if below:
-        hint = "more below: ^l" + (f"  {hint}" if hint else "")
-    return spread(left, [(hint, palette.muted)], width)
+    return spread(left, [(beside, palette.muted)], width)
 
 
 def header_line(title: str, facts: list[str], width: int, palette: Palette, glyphs: Glyphs) -> list[Span]:

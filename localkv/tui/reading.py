@@ -83,7 +83,7 @@ class Reading(Panes):
         if text:
             self.copy(text, "selection")
         elif not self.stage.stop():
-            self.say("^q leaves")
+            self.say(self.keyed("[quit] leaves"))
 
     def action_copy_answer(self) -> None:
         """Copy the newest answer."""
@@ -111,7 +111,9 @@ class Reading(Panes):
 
         branches = self.desk.store.branches(self.desk.key) if self.desk.key else []
         if len(branches) < 2:
-            self.say("this conversation has one branch; r or e on a message makes another")
+            self.say(
+                self.keyed("this conversation has one branch; [message.retry] or [message.edit] on a message makes another")
+            )
             return
         self.app.push_screen(Brancher(self._palette, branches, self.desk.clock()), done)
 

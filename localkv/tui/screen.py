@@ -63,12 +63,14 @@ class ChatScreen(Shelf, Writing):
             chat,
             client,
             Widgets(self.transcript, self.sessions, self.composer, self.queue, self.instruments),
-            Signals(self.say, self._begin_ticks, self.set_timer, self.call_after_refresh, self.ring),
+            Signals(self.say, self._begin_ticks, self.set_timer, self.call_after_refresh, self.ring, self._stops),
             palette,
             ticks,
             self.welcome,
         )
-        self.acts = Acts(self.stage, self.transcript, self.composer, Reach(self.say, self.copy, self.open, self.sign))
+        self.acts = Acts(
+            self.stage, self.transcript, self.composer, Reach(self.say, self.copy, self.open, self.sign, self.keyed)
+        )
         sources = sources_of(self)
         self.completion.more = lambda text: argument_offers(text, sources)
         self._places: dict[str, Place] = {}
@@ -197,7 +199,8 @@ class ChatScreen(Shelf, Writing):
         """Move a conversation to the trash, and say how it comes back."""
         title = one_line(self.desk.store.get(conversation).title) or UNTITLED
         self.take_out(conversation)
-        self.say(f'"{first_line(title)}" is in the trash. u in the list or /undo brings it back.', seconds=UNDO_SECONDS)
+        undo = self.keyed("[undo] in the list or /undo")
+        self.say(f'"{first_line(title)}" is in the trash. {undo} brings it back.', seconds=UNDO_SECONDS)
         self.stage.show_facts()
 
     def take_out(self, conversation: str) -> None:
@@ -314,6 +317,10 @@ class ChatScreen(Shelf, Writing):
         if way is not None:
             way.go()
         self.keyline.renew()
+
+    def _stops(self) -> bool:
+        way = way_out(self)
+        return way is not None and way.word == "stop" and not self.completion.is_open
 
     def say_keys(self) -> Mapping[str, str]:
         """The words of the last row."""

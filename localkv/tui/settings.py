@@ -42,6 +42,7 @@ def take_over(app: "LocalKVApp") -> None:
     theme, problem = choose_theme(app.themes, config.chat.theme)
     screen.keymap = screen.welcome.keymap = keymap
     screen.take_keys()
+    screen.stage.show_again()
     app.theme = theme.name
     for note in filter(None, (problem, *keymap.notes)):
         screen.say(note, "warning")

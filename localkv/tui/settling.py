@@ -37,13 +37,14 @@ def settle_system(screen: "ChatScreen", text: str) -> None:
     """Ask for another system prompt, beginning with `text` or the present one; the price is said. Raises LocalKVError."""
     desk = screen.desk
     if screen.stage.runs.of(desk.key) is not None:
-        raise ConversationError("an answer is still being written or saved; esc stops it, then the system prompt can change")
+        stops = screen.keyed("[cancel] stops it")
+        raise ConversationError(f"an answer is still being written or saved; {stops}, then the system prompt can change")
     price = price_of(desk.store.path(desk.key)) if desk.key else Price(0, None)
 
     def done(answer: str | None) -> None:
         if answer is not None and answer != desk.system:
             desk.set_system(answer)
-            screen.stage.show_system()
+            screen.stage.show_again()
 
     screen.app.push_screen(SystemPrompt(text or desk.system, price), _guarded(screen, done))
 

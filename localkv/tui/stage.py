@@ -17,9 +17,10 @@ from localkv.tui.clean import one_line
 from localkv.tui.composer import Composer
 from localkv.tui.desk import Desk
 from localkv.tui.engine import Engine
-from localkv.tui.entries import newest_numbers, to_entries
+from localkv.tui.entries import newest_numbers, to_entries, with_named_keys
 from localkv.tui.foresight import Foresight
 from localkv.tui.instruments import Facts, Instruments
+from localkv.tui.keys import with_keys
 from localkv.tui.listing import UNTITLED, to_item
 from localkv.tui.listline import GENERATING, UNREAD
 from localkv.tui.pages import Entry
@@ -62,6 +63,8 @@ class Signals:
     soon: Callable[[Callable[[], None]], bool]
     answered: Callable[[str], None]
     """An answer in this conversation is over."""
+    stops: Callable[[], bool]
+    """Whether the key that stops answers does so now."""
 
 
 class Stage:
@@ -156,8 +159,8 @@ class Stage:
         self._widgets.queue.show(waits, moving=self.runs.busy(self.desk.key))
         self._widgets.instruments.show(self._facts(), self._palette)
 
-    def show_system(self) -> None:
-        """The open conversation begins with another system prompt."""
+    def show_again(self) -> None:
+        """Show the open conversation where it is looked at: it has another system prompt, or keys are others."""
         self.show_welcome()
         self._widgets.transcript.sync(self.entries())
         self.show_facts()
@@ -177,7 +180,7 @@ class Stage:
         now = self.desk.clock()
         stored = to_entries(self.desk.messages, now, self.desk.places)
         run = self.runs.of(self.desk.key)
-        return merge(stored, run.entries(now)) if run is not None else stored
+        return with_named_keys(merge(stored, run.entries(now)) if run is not None else stored, self._welcome.keymap)
 
     def _facts(self) -> Facts:
         run = self.runs.of(self.desk.key)
@@ -194,6 +197,7 @@ class Stage:
             phase=self._phase(run),
             unsaved=self.unsaved,
             below=not self._widgets.transcript.following,
+            stops=self._signals.stops(),
             listed=len(sessions.shown),
             conversations=sessions.count,
             marked=len(sessions.marked),
@@ -272,7 +276,7 @@ class Stage:
 
     def leave(self) -> None:
         """Stop everything, let the engine save; the last tick says that it is done."""
-        self.engine.leave(self.runs.moving)
+        self.engine.leave(self.runs.moving, with_keys("[quit]", self._welcome.keymap))
         self.wake()
 
     def _begin(
@@ -327,7 +331,7 @@ class Stage:
         if run.conversation != self.desk.key:
             return
         transcript = self._widgets.transcript
-        entries = run.entries(self.desk.clock())
+        entries = with_named_keys(run.entries(self.desk.clock()), self._welcome.keymap)
         if transcript.has(entries):
             transcript.put(*entries)
         else:

@@ -20,7 +20,7 @@ class Switcher(Picker[str | None]):
     """Gives the id of the conversation that was chosen, or None."""
 
     def __init__(self, palette: Palette, items: Sequence[Item], resumes: Mapping[str, Resume], now: float) -> None:
-        super().__init__(palette, "Go to another conversation", "enter opens it   esc stays here")
+        super().__init__(palette, "Go to another conversation", "enter opens it   [cancel] stays here")
         self._items = [item for item in items if item.place != "trash"]
         self._resumes = resumes
         self._now = now

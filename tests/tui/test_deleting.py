@@ -85,7 +85,8 @@ def test_a_place_among_messages_that_wait_is_left(world, way):
 
     async def scene(pilot):
         screen = pilot.app.chat_screen
-        screen.edit_waiting(0)
+        await pilot.press("up")
+        assert screen.composer.text == "waits too"
         await delete(pilot, way)
         screen.composer.load_text("hello")
         screen.composer.focus()

@@ -1,6 +1,8 @@
 """Keys of the screen: help tells all of them, and a person's own keys act, are shown, and end what they replace."""
 
+import ast
 import importlib
+import importlib.resources
 import pkgutil
 import re
 
@@ -19,6 +21,7 @@ from localkv.tui.keys import with_keys as keys_named
 from localkv.tui.palette import Palette
 from localkv.tui.picker import Picker
 from localkv.tui.sampling import Sampling
+from localkv.tui.settings import take_over
 from localkv.tui.statistics import Statistics
 from tests.tui.conftest import notices, play, text_of, until
 
@@ -238,6 +241,88 @@ def test_hints_name_keys():
     """Each [id] becomes the key that acts now; an action without a key says so."""
     keymap = resolve({"cancel": "", "dialog.up": "f9", "reading.span": ""})
     assert keys_named("[cancel] closes, [dialog.up], [reading.span]", keymap) == "esc closes, F9, (no key)"
+
+
+def sentences():
+    """Every text in the code of the screen that is not a docstring and has several words, with its file."""
+    for path in sorted(importlib.resources.files("localkv.tui").iterdir(), key=str):
+        tree = ast.parse(path.read_text()) if path.name.endswith(".py") else ast.Module([], [])
+        told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and id(node) not in told and isinstance(node.value, str) and " " in node.value:
+                yield path.name, node.value
+
+
+FIXED = {"keyecho.py": "ctrl+c", "prompting.py": "^j"}
+"""Keys that nobody can bind: of the program that shows keys, and of the text in a dialog."""
+
+
+def test_no_sentence_names_a_key_that_may_be_another():
+    """Keys are named by what they do, so that a person's own keys are told."""
+    key = re.compile(r"\besc\b|\^[a-z]\b|\bF\d+\b|\b(?:ctrl|alt)\+\w+|\b[a-zA-Z] (?:brings?|or|on) ")
+    found = [(file, each) for file, text in sentences() for each in key.findall(text) if each != FIXED.get(file)]
+    assert [each for each in found if each != ("writing.py", "N or ")] == []
+
+
+OWN = {
+    "continue": "f10", "retry": "ctrl+y", "latest": "ctrl+e", "quit": "f12", "cancel": "f11", "message.undo": "z", "undo": "w",
+    "message.up": "alt+k", "message.retry": "g", "message.edit": "m", "version.previous": "o", "version.next": "i",
+}  # fmt: skip
+
+
+def test_what_is_said_names_a_persons_own_keys(world):
+    """Marks beneath answers, the phase line and notices tell the keys in force."""
+    world.client.leave_hold.clear()
+    world.talk("t", "question", "answer", *(f"more {n}\n\n" * 8 for n in range(10)), state="stopped")
+    app = with_keys_by_id(OWN, world)
+
+    async def scene(pilot):
+        screen = app.chat_screen
+
+        async def told(what):
+            await until(pilot, lambda: what in text_of(app) + notices(app), what)
+
+        screen.open_like("t")
+        await told("Stopped. F10 goes on.")
+        screen.action_copy_or_stop()
+        await told("F12 leaves")
+        await pilot.press("pageup", "pageup")
+        await told("more below: ^e")
+        screen.composer.load_text("go on")
+        await pilot.press("enter")
+        await told("F11 stops")
+        await pilot.press("ctrl+y")
+        await told("F11 stops it")
+        world.chat.turns[0].end("failed", message="no")
+        await told("Failed. F10 tries to go on, ^y starts again.")
+        await pilot.press("alt+k", "alt+k", "m")
+        await told("F11 leaves it as it was")
+        await pilot.press("f11", "alt+k", "d")
+        await told("z in the conversation or /undo")
+        await pilot.press("alt+k")
+        screen.acts.tell_versions(screen.transcript.chosen)
+        await told("o and i show")
+        screen.sessions.focus()
+        await pilot.press("d")
+        await told("w in the list or /undo")
+        await pilot.press("f12")
+        await told("F12 again leaves at once")
+
+    play(app, scene, size=(130, 30))
+    world.client.leave_hold.set()
+
+
+def test_marks_name_the_keys_that_were_changed_while_they_were_shown(world):
+    """Keys from the settings, taken over in the chat, are told at once."""
+    world.talk("t", "question", "answer", state="stopped")
+
+    async def scene(pilot):
+        await until(pilot, lambda: "Stopped. F5 goes on." in text_of(pilot.app), "the mark")
+        world.home.config_file.write_text('[keys]\ncontinue = "f10"\n')
+        take_over(pilot.app)
+        await until(pilot, lambda: "Stopped. F10 goes on." in text_of(pilot.app), "the other key")
+
+    play(world.app(session="t"), scene)
 
 
 @pytest.mark.parametrize("widget", OVER)

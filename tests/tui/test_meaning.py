@@ -129,6 +129,66 @@ def test_esc_stops_is_said_while_there_is_something_to_stop(world):
     play(furnished(world), scene)
 
 
+@pytest.mark.parametrize(("keys", "says"), [
+    ([], True),
+    (["f8"], True),
+    (["ctrl+f", "w", "tab"], True),
+    (["ctrl+f", "w"], False),
+    (["slash"], False),
+    (["alt+up"], False),
+    (["ctrl+b"], False),
+    (["ctrl+t"], False),
+])  # fmt: skip
+def test_the_phase_line_says_that_esc_stops_where_it_does(world, keys, says):
+    """Beside the phase stands what the key does now: with a cursor, the list or the panel in its way it stops nothing."""
+
+    async def scene(pilot):
+        await ready(pilot)
+        screen = pilot.app.chat_screen
+        screen.composer.insert("hello")
+        await pilot.press("enter")
+        await until(pilot, lambda: "esc stops" in rows_of(screen.instruments.phase)[0], "the words")
+        await pilot.press(*keys)
+        world.chat.turns[0].write("text")
+        await until(pilot, lambda: screen.stage.runs.of(screen.desk.key).phase.doing == "generating", "text")
+        await until(pilot, lambda: ("esc stops" in rows_of(screen.instruments.phase)[0]) == says, "the words of now")
+        await pilot.press("escape")
+        assert world.chat.turns[0].cancelled.is_set() == says
+        if not says:
+            await until(pilot, lambda: "esc stops" in rows_of(screen.instruments.phase)[0], "the words again")
+
+    play(furnished(world), scene)
+
+
+@pytest.mark.parametrize(("key", "sizes"), [
+    ("ctrl+b", [(80, 24), (100, 24)]),
+    ("ctrl+b", [(80, 24), (130, 24)]),
+    ("ctrl+t", [(80, 24), (130, 24)]),
+    ("ctrl+t", [(100, 24), (130, 24)]),
+])  # fmt: skip
+def test_what_lay_over_the_conversation_is_beside_it_in_a_wider_window(world, key, sizes):
+    """List and panel that were opened in a narrow window are in nobody's way in a wide one: esc stops the answer."""
+    narrow, wide = sizes
+
+    async def scene(pilot):
+        await ready(pilot)
+        screen = pilot.app.chat_screen
+        screen.composer.insert("hello")
+        await pilot.press("enter")
+        await until(pilot, lambda: world.chat.turns, "a turn")
+        await pilot.press(key)
+        screen.composer.focus()
+        assert way_out(screen).word == "close"
+        await pilot.resize_terminal(*wide)
+        await until(pilot, lambda: "esc stop " in last_row(pilot.app), "the word")
+        await pilot.press("escape")
+        await until(pilot, lambda: world.chat.turns[0].cancelled.is_set(), "a stop")
+        await pilot.resize_terminal(*narrow)
+        await until(pilot, lambda: way_out(screen).word == "close", "the way out")
+
+    play(furnished(world), scene, size=narrow)
+
+
 @pytest.mark.parametrize("width", [60, 72, 80, 100, 160])
 def test_help_is_always_named(world, width):
     """However many keys a pane has and however narrow the window: F1 is in the last row, and so is the way out."""
