@@ -45,6 +45,7 @@ def _erase(screen: "Shelf", keys: Sequence[str], sentence: str) -> None:
             screen.take_out(key)
         desk.store.erase_soon(*keys, tell=lambda problem: _tell(screen, problem))
         for key in keys:
+            screen.stage.runs.drop(key)
             screen.sessions.drop(key)
     except LocalKVError as error:
         screen.say(str(error), "error")

@@ -226,6 +226,10 @@ class Runs:
         if self._runs.get(run.conversation) is run:
             del self._runs[run.conversation]
 
+    def drop(self, conversation: str) -> None:
+        """Listen no more to the turn of this conversation: it is gone for good."""
+        self._runs.pop(conversation, None)
+
     def forget_saved(self, unsaved: Iterable[str]) -> list[Run]:
         """Forget turns that are over and saved by now; returns them."""
         open_ones = set(unsaved)

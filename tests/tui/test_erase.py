@@ -1,9 +1,15 @@
 """Removing a conversation for good from the screen."""
 
+import pytest
+
 from localkv.errors import UnknownConversation
 from localkv.kv.record import pack_ids
 from localkv.service.protocol import Forget
+from localkv.service.turn_events import Finished
+from localkv.tui.dialogs import Confirm
+from localkv.tui.filing import erase
 from tests.tui.conftest import play, text_of, until
+from tests.tui.fakes import NUMBERS
 
 
 def test_erase_asks_and_removes_text_and_cached_state(world):
@@ -98,3 +104,35 @@ def test_the_screen_does_not_wait_for_bytes(world, monkeypatch):
     assert threading.current_thread() not in threads["merge"] | threads["logs"]
     written = b"".join(path.read_bytes() for path in world.home.database.parent.glob("conversations.db*"))
     assert b"swordfish" not in written
+
+
+@pytest.mark.parametrize("state", ["complete", "stopped", "failed"])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_answer_of_what_was_removed_is_nobodys(world, state, is_open, monkeypatch):
+    """A conversation that is removed while it is answered: the end of the answer is no failure, and nothing of it comes back."""
+    world.talk("first", "q1", "a1", age=10)
+    world.talk("second", "q2", "a2", age=20)
+    key = world.store.by_name("first").id
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        screen.composer.insert("go on")
+        await pilot.press("enter")
+        await until(pilot, lambda: world.chat.turns and world.chat.turns[0].started.is_set(), "a turn")
+        turn = world.chat.turns[0]
+        monkeypatch.setattr(turn, "cancel", lambda: None)
+        monkeypatch.setattr(turn, "_finish", lambda *_: Finished(state, "text", b"", None, None, numbers=NUMBERS))
+        if not is_open:
+            screen.open_like("second")
+        erase(screen, key)
+        await until(pilot, lambda: isinstance(pilot.app.screen, Confirm), "the question")
+        await pilot.press("y")
+        await until(pilot, lambda: any(isinstance(sent, Forget) for sent in world.client.sent), "the engine being told")
+        turn.write("text")
+        turn.end(state)
+        await until(pilot, lambda: turn.over.is_set() and not screen._ticking._active.is_set(), "rest")
+        assert [notice.message for notice in pilot.app._notifications if notice.severity != "information"] == []
+        assert screen.stage.runs.of(key) is None
+        assert [item.title for item in screen.sessions.shown] == ["second"]
+
+    play(world.app(session="first"), scene)
