@@ -77,6 +77,9 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
     class Rearranged(Message):
         """Another order, or another place is shown."""
 
+    class Marked(Message):
+        """Others are marked than before."""
+
     def __init__(
         self,
         palette: Palette,
@@ -340,21 +343,21 @@ class Sessions(ScrollView, can_focus=True, inherit_bindings=False):
             self.marked ^= {self.current.id}
             self.action_scroll_down()
             self.refresh()
-            self.post_message(self.Rearranged())
+            self.post_message(self.Marked())
 
     def action_mark_all(self) -> None:
         """Mark all that the filter left; none of them if they are marked already."""
         here = {item.id for item in self.shown}
         self.marked = self.marked - here if here <= self.marked else self.marked | here
         self.refresh()
-        self.post_message(self.Rearranged())
+        self.post_message(self.Marked())
 
     def unmark(self) -> bool:
         """Mark none; whether some were."""
         had, self.marked = bool(self.marked), frozenset()
         if had:
             self.refresh()
-            self.post_message(self.Rearranged())
+            self.post_message(self.Marked())
         return had
 
     def _ask(self, wish: str) -> None:

@@ -113,6 +113,12 @@ class Shelf(Reading):
         self.refuse(self.stage.show_list)
         self.keyline.renew()
 
+    def on_sessions_marked(self, event: Sessions.Marked) -> None:
+        """How many are marked, and what esc does about it."""
+        event.stop()
+        self.stage.show_facts()
+        self.keyline.renew()
+
     def refuse(self, action: Callable[[], None]) -> None:
         """Do `action`; a failure that localkv names is a notice."""
         try:

@@ -25,6 +25,8 @@ class Writing(Reading):
     _draft_timer: Timer | None = None
     _behind: int | None = None
     """How many messages waited behind the one in the composer before it was taken back; it goes before them again."""
+    _counted: tuple[str, bool] = ("", False)
+    """How long the message is, as it is shown, and whether it is too long."""
 
     def send(self, message: str) -> None:
         """Ask now, or let the message wait for its turn. Raises LocalKVError."""
@@ -138,9 +140,11 @@ class Writing(Reading):
         ready, messages = self.stage.engine.ready, self.desk.messages
         free = free_tokens(ready.context_tokens, messages) if ready is not None and ready.model == self.desk.model else None
         label, over = count_label(self.composer.characters, characters_per_token(messages), free)
-        self.count.set_class(bool(label), "-shown")
-        self.count.set_class(over, "-over")
-        self.count.update(label)
+        if (label, over) != self._counted:  # the whole screen is laid out again
+            self._counted = label, over
+            self.count.set_class(bool(label), "-shown")
+            self.count.set_class(over, "-over")
+            self.count.update(label)
 
     def _begin_draft_timer(self) -> None:
         if self._draft_timer is None:

@@ -45,3 +45,26 @@ def test_no_message_is_sent_without_a_hint_that_it_is_too_long(world):
         await until(pilot, lambda: not count.has_class("-shown"), "nothing")
 
     play(world.app(session="first"), scene)
+
+
+def test_the_screen_is_laid_out_only_for_another_count(world, monkeypatch):
+    """A key that changes nothing about the count leaves it alone: setting it would lay out the whole screen."""
+    world.talk("first", "q", "a")
+
+    async def scene(pilot):
+        count, composer = pilot.app.chat_screen.count, pilot.app.chat_screen.composer
+        said = []
+        update = count.update
+        monkeypatch.setattr(count, "update", lambda label: (said.append(label), update(label)))
+        await pilot.press(*"short")
+        assert said == []
+        pilot.app.post_message(Paste("0123456789\n" * 400))
+        await until(pilot, lambda: "tok" in str(count.render()), "the count")
+        n = len(said)
+        await pilot.press(*"eight or")
+        assert 1 <= len(said[n:]) <= 2, "four characters are a token"
+        composer.clear()
+        await until(pilot, lambda: not count.has_class("-shown"), "nothing")
+        assert said[-1] == ""
+
+    play(world.app(session="first"), scene)

@@ -221,6 +221,34 @@ def test_deleting_many_is_not_one_by_one(world):
     play(world.app(session="t2"), scene, size=WIDE)
 
 
+def test_marking_reads_nothing_again(world, monkeypatch):
+    """x, X and esc in the list change how many are marked and what the last row says, and ask the database for nothing."""
+    for index in range(4):
+        world.talk(f"t{index}", "q", "a", age=60.0 * (index + 1))
+
+    async def scene(pilot):
+        screen = pilot.app.chat_screen
+        await in_list(pilot)
+        await until(pilot, lambda: not screen._ticking._active.is_set(), "rest")
+        read = []
+        items = screen.desk.items
+        monkeypatch.setattr(screen.desk, "items", lambda **sizes: (read.append(sizes), items(**sizes))[1])
+        for key, said, way in (
+            ("x", "1 marked", "esc unmark"), ("x", "2 marked", "esc unmark"), ("X", "4 marked", "esc unmark"),
+            ("X", "4", "F1 help"), ("X", "4 marked", "esc unmark"), ("escape", "4", "F1 help"),
+        ):  # fmt: skip
+            await pilot.press(key)
+            row, last = rows_of(screen.instruments.head)[0], text_of(pilot.app).splitlines()[-1]
+            assert row.split("  ")[1].strip() == said
+            assert way in last
+            assert ("esc unmark" in last) == (way == "esc unmark")
+        assert read == []
+        await pilot.press("s")
+        await until(pilot, lambda: read, "another order")
+
+    play(world.app(session="t0"), scene, size=WIDE)
+
+
 def test_opening_from_the_trash_brings_back(world):
     """What is opened is wanted: it is in the list again, where it was."""
     world.talk("one", "q", "a", age=5)
