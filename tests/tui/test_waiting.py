@@ -304,7 +304,7 @@ def test_a_refused_write_keeps_the_message_in_the_composer(world, monkeypatch):
 def test_a_message_waits_until_it_is_stored_as_a_question(world, monkeypatch, saved):
     """While the database refuses the question, the message stays stored, is not shown as waiting and is not asked again."""
     busy(world)
-    monkeypatch.setattr("localkv.tui.stage.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("localkv.tui.refused.RETRY_SECONDS", 0.01)
 
     async def scene(pilot):
         stage = pilot.app.chat_screen.stage
