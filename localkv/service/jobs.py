@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from localkv.service.faces import Face
-from localkv.service.protocol import AnyRequest, Leave
+from localkv.service.protocol import AnyRequest, Leave, Look
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +64,9 @@ class Jobs:
             self._running = None
 
     def ahead(self) -> int:
-        """How many jobs a new one would wait for."""
+        """How many jobs a new one would wait for; a look takes no time."""
         with self._changed:
-            return len(self._queue) + (self._running is not None)
+            return sum(not isinstance(job.request, Look) for job in self._queue) + (self._running is not None)
 
     def waiting(self) -> tuple[Job, ...]:
         """The jobs that are queued, oldest first."""

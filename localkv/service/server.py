@@ -43,6 +43,10 @@ _log = logging.getLogger(__name__)
 HANDSHAKE_SECONDS = 10.0
 STUCK_SECONDS = FLUSH_SECONDS + 15.0
 """After a signal to end, the work thread has this long before the process ends without it."""
+ALONE_SECONDS = 300.0
+"""When the last face has left, what the work thread has in hand may take so long: loading weights from a slow disk, at most."""
+_LOOKS = 10
+"""How often in that time it is looked whether somebody has come, or something has been done."""
 _ACCEPT_PAUSE_SECONDS = 0.2
 
 
@@ -78,10 +82,18 @@ class EngineServer:
         self._worked = threading.Event()
 
     def run(self) -> int:
-        """Serve until the last face has left or `stop`; returns the exit code of the process."""
+        """Serve until the last face has left or `stop`; returns the exit code of the process.
+
+        A work thread that hangs (a device, a disk on the network) is left behind when nobody is here who would end it.
+        """
         for name, step in (("accept", self._accept), ("work", self._work_to_the_end), ("pulse", self._work.pulse.run)):
             threading.Thread(target=step, name=f"engine-{name}", daemon=True).start()
-        self._ending.wait()
+        alone = 0
+        while not self._ending.wait(ALONE_SECONDS / _LOOKS):
+            alone = alone + 1 if self._jobs.ahead() and not self._faces.count else 0
+            if alone > _LOOKS:
+                _log.error("nobody is here, and the work thread has not come back for %.0f s", ALONE_SECONDS)
+                return EXIT_STUCK
         if not self._worked.wait(STUCK_SECONDS):
             _log.error("the work thread did not end within %.0f s", STUCK_SECONDS)
             return EXIT_STUCK

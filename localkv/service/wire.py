@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing import AuthenticationError
@@ -25,6 +26,8 @@ from localkv.service.protocol import MAX_FRAME_BYTES
 
 KEY_BYTES = 32
 _BACKLOG = 16
+_QUEUE_SECONDS = 1.0
+"""For finding out whether a door is open: so many wait before it that this takes longer, or nobody does."""
 
 # AssertionError: before Python 3.12 answer_challenge asserts that the other side speaks the same language.
 _STRANGER = (AuthenticationError, AssertionError, EOFError, OSError, ValueError)
@@ -139,7 +142,7 @@ def trust(connection: Connection, key: bytes, seconds: float) -> Channel | None:
 def dial(address: str, key: bytes, seconds: float) -> Channel | None:
     """A channel to the engine at `address`; None if none is there that knows `key` and answers within `seconds`."""
     try:
-        connection = Client(address)
+        connection = _connect(address, seconds)
     except OSError:
         return None
     channel = Channel(connection)
@@ -154,12 +157,28 @@ def dial(address: str, key: bytes, seconds: float) -> Channel | None:
 
 
 def somebody_listens(address: str) -> bool:
-    """Whether an engine has its door open at `address`."""
+    """Whether an engine has its door open at `address`, even one before which so many wait that nobody more can."""
     try:
-        Client(address).close()
+        _connect(address, _QUEUE_SECONDS).close()
+    except (TimeoutError, BlockingIOError):
+        return True
     except OSError:
         return False
     return True
+
+
+def _connect(address: str, seconds: float) -> Connection:
+    """Stand before the door, within `seconds`. Raises OSError; TimeoutError if those who wait there are too many already.
+
+    Without a bound, the 18th who knocks at the door of an engine that is stopped would wait for ever.
+    """
+    if sys.platform == "win32":
+        return Client(address)
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(seconds)
+        door.connect(address)
+        door.setblocking(True)
+        return Connection(door.detach())
 
 
 def peer_process(address: str) -> int | None:

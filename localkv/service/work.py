@@ -227,8 +227,10 @@ class Work:
         """Nobody has asked anything for so long that the memory is better used by others."""
         self._unload_at = None
         if self._runtime is not None:
-            runtime = self._runtime
-            self._attempt("unloading", lambda: runtime.unload(idle=True))
+            runtime, answers = self._runtime, list[Unloaded]()
+            self._attempt("unloading", lambda: answers.append(runtime.unload(idle=True)))
+            if any(answer.problem for answer in answers):
+                self._unload_at = time.monotonic() + self._unload_seconds  # the disk may be well again by then
             self._attempt("looking", self.pulse.beat)
 
     def _time_is_up(self) -> bool:

@@ -4,6 +4,7 @@ Pure; opens nothing. A block is found under (parent, its ids), so a walk needs t
 no full-attention rows have blocks without bytes: those have no row, and their names follow from the ids alone.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -72,6 +73,20 @@ class Lineage:
             if row.lookup == lookup_key("checkpoint", parent, ids[start : row.position * ID_BYTES]):
                 yield row
 
+    def cut_off(self, ids: bytes) -> Iterator[Row]:
+        """The rows for a part of `ids` whose parent is lost: no walk gets to them, and they hold tokens all the same."""
+        root, sizes = root_name(self.identity), self.block_tokens or BLOCK_TOKENS
+        for row in self.rows.values():
+            if row.parent not in self.rows and row.parent != root and self._is_part(row, ids, sizes):
+                yield row
+
+    def _is_part(self, row: Row, ids: bytes, sizes: Sequence[int]) -> bool:
+        """Whether the row's own tokens stand in `ids` where it says, as far as it has any."""
+        end = row.position
+        starts = {end - size if row.kind == "block" else end - end % size for size in sizes}
+        parts = (ids[start * ID_BYTES : end * ID_BYTES] for start in starts if 0 <= start < end <= len(ids) // ID_BYTES)
+        return any(row.lookup == lookup_key(row.kind, row.parent, part) for part in parts)
+
     def below(self, names: Iterable[str]) -> set[str]:
         """`names` and all records that build on them."""
         children: dict[str, list[str]] = {}
@@ -87,7 +102,8 @@ class Lineage:
 
 def no_longer_needed(lineage: Lineage, ids: bytes, shared: int) -> set[str]:
     """The records of the prefixes of `ids` that are longer than `shared` tokens, and what builds on them."""
-    return lineage.below([row.name for row in lineage.walk(ids) if row.position > shared])
+    found = itertools.chain(lineage.walk(ids), lineage.cut_off(ids))
+    return lineage.below([row.name for row in found if row.position > shared])
 
 
 def needed(lineage: Lineage, logs: Iterable[bytes]) -> set[str]:

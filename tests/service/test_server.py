@@ -3,6 +3,7 @@
 import os
 import struct
 import threading
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from localkv.config import ModelSection, SamplingSection
 from localkv.kv.record import Head, pack_ids
 from localkv.service import server, work
 from localkv.service.faces import Face
+from localkv.service.jobs import Job
 from localkv.service.launch import EXIT_FATAL, EXIT_OK, EXIT_STUCK
 from localkv.service.protocol import (
     PROTOCOL_VERSION,
@@ -334,6 +336,63 @@ def test_a_model_that_nobody_asks_leaves_memory(start, peer):
     assert face.until(3, Done).text == "b"
     assert engine.runtime.unloaded.wait(60)
     assert [call for call in engine.runtime.calls if "unload" in call] == ["unload idle"] * 2
+
+
+def test_a_model_that_cannot_leave_yet_is_asked_again(start, peer, monkeypatch):
+    """What could not be saved when nobody had asked for so long keeps the model until the next time, not until the next question."""
+    engine = start(unload_seconds=0.02)
+    problems = ["the disk is full", "the disk is full", ""]
+
+    def unload(*, idle):
+        problem = problems.pop(0)
+        if not problem:
+            engine.runtime.unloaded.set()
+        return Unloaded(request=0, epoch="", problem=problem)
+
+    monkeypatch.setattr(engine.runtime, "unload", unload)
+    face = peer(engine)
+    face.say(submit(1, "say a"))
+    face.until(1, Done)
+    assert engine.runtime.unloaded.wait(60)
+    assert problems == []
+
+
+def test_looks_are_nothing_to_wait_for(start, peer):
+    """Who asks is told how many questions come first, however often others look meanwhile."""
+    engine = start()
+    face, other = peer(engine), peer(engine)
+    face.say(submit(1, "say a hold"))
+    face.until(1, Delta)
+    for number in range(2, 9):
+        engine.server._jobs.post(Job(None, Look(request=number)))
+    other.say(submit(9, "say b"))
+    assert other.until(9, Progress).total == 1
+    engine.runtime.gate.set()
+    assert other.until(9, Done).text == "b"
+
+
+def test_a_work_thread_that_hangs_when_nobody_is_here_any_more_ends_with_the_process(start, peer, monkeypatch):
+    """The device hangs and the last window is closed: memory and lock are not held for ever."""
+    monkeypatch.setattr(server, "ALONE_SECONDS", 0.2)
+    engine = start()
+    face = peer(engine)
+    face.say(submit(1, "say a hold"))
+    face.until(1, Delta)
+    time.sleep(0.5)
+    assert engine.thread.is_alive(), "somebody is here: whether to wait is theirs to say"
+    face.channel.hang_up()
+    assert engine.wait_end() == EXIT_STUCK
+
+
+def test_an_engine_on_which_nobody_waits_stays_as_long_as_it_lingers(start, peer, monkeypatch):
+    """A work thread with nothing to do does not hang."""
+    monkeypatch.setattr(server, "ALONE_SECONDS", 0.05)
+    engine = start(linger_seconds=1.0)
+    face = peer(engine)
+    face.say(submit(1, "say a"))
+    face.until(1, Done)
+    face.channel.hang_up()
+    assert engine.wait_end() == EXIT_OK
 
 
 def test_without_a_set_time_the_model_stays(start, peer):

@@ -1,10 +1,12 @@
 """The local socket: who may speak, and how much at once."""
 
+import contextlib
 import os
 import socket
 import stat
 import struct
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,22 @@ def test_a_stale_socket_file_is_replaced(home):
     assert somebody_listens(home.socket)
     door.close()
     assert not Path(home.socket).exists()
+
+
+def test_a_door_at_which_nobody_is_let_in_any_more_holds_nobody(home):
+    """An engine that is stopped lets nobody in; when those who knocked fill the queue, the next one is told so in bounded time."""
+    with socket.socket(socket.AF_UNIX) as door, contextlib.ExitStack() as waiting:
+        door.bind(home.socket)
+        door.listen(0)
+        for _ in range(40):
+            knocking = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            knocking.setblocking(False)
+            if knocking.connect_ex(home.socket):
+                break
+        began = time.monotonic()
+        assert dial(home.socket, make_key(home.engine_key), 0.2) is None
+        assert somebody_listens(home.socket)
+        assert time.monotonic() - began < 20
 
 
 def test_closing_wakes_accept_and_spares_the_successor(home):

@@ -1,5 +1,8 @@
 """Which records belong to which tokens."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from localkv.kv.record import describe, empty_block, pack_ids, root_name
 from localkv.tiers.catalogue import row_of
 from localkv.tiers.lineage import Lineage, needed, no_longer_needed
@@ -48,6 +51,18 @@ def test_blocks_beyond_the_known_tokens_go_along():
     whole = chain(A)
     gone = no_longer_needed(Lineage.of(IDENTITY, whole), pack_ids(A[:20]), shared=0)
     assert gone == {each.name for each in whole}
+
+
+@given(lost=st.sets(st.integers(0, 5)), others_too=st.booleans())
+def test_what_is_behind_a_gap_is_forgotten_too(lost, others_too):
+    """Damaged blocks are struck out one by one: what builds on one holds tokens of the conversation, and of no other, all the same."""
+    whole, others = chain(list(range(90))), chain(list(range(200, 290)))
+    rows = [each for i, each in enumerate(whole) if i not in lost]
+    rest = [each for i, each in enumerate(others) if i not in lost] if others_too else []
+    gone = no_longer_needed(Lineage.of(IDENTITY, [*rows, *rest]), pack_ids(list(range(90))), shared=0)
+    assert gone == {each.name for each in rows}
+    shared = {each.name for each in rows if each.position <= 32}
+    assert not shared & no_longer_needed(Lineage.of(IDENTITY, [*rows, *rest]), pack_ids(list(range(90))), shared=32)
 
 
 def test_models_without_blocks_are_walked_too():
