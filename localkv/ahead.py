@@ -203,6 +203,9 @@ class Ahead:
             return
         size = self._layout.block_tokens
         edge = max(tenant.typed_from, min(same, len(prompt) - 1) // size * size)
+        if edge == tenant.typed_from and tenant.origin is not None and not tenant.origin.exact:
+            self.clear()  # the turn brings it again, and says of itself why it is not exact
+            return
         live.rewind(edge)
         if edge == tenant.typed_from:
             tenant.end_typing()
@@ -323,6 +326,8 @@ class Ahead:
             return
         plan = yield from self._into_slot(question)
         if plan is None or not self._can_go_back(question, plan):
+            if plan is not None and not plan.exact:
+                self.clear()  # in the slot it would be taken for what the conversation itself had built
             return
         if not plan.resume_at:
             self._leave_slot()

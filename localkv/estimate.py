@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from localkv.engine.load import device_name
+from localkv.engine.arithmetic import device_name
 from localkv.engine.pace import measure_pace
 from localkv.files import TEMP_SUFFIX, Files
 from localkv.kv.layout import Layout
@@ -34,7 +34,7 @@ def estimate(opened: Opened, home: Home, report: Report) -> Estimated:
     """Costs and rates of the model that is open."""
     layout = opened.ground.layout if opened.ground else None
     report("measuring how fast the model reads")
-    pace = measure_pace(opened.loaded, layout, opened.verdict.reading, _spare_memory(opened))
+    pace = measure_pace(opened.loaded, layout, opened.verdict.reading, _spare_memory(opened), opened.context_tokens)
     report("measuring how fast the disk reads")
     read_rate, cold = measure_reading(home.store)
     counts = opened.keeper.counts() if opened.keeper else None

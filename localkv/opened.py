@@ -16,11 +16,12 @@ from localkv.admission import Admission
 from localkv.chat.tokens import Tokens
 from localkv.config import Config, ModelSection
 from localkv.engine.arena import Arena
+from localkv.engine.arithmetic import device_name
 from localkv.engine.copier import Copier, copier_for
 from localkv.engine.cuda import Pinner
 from localkv.engine.late import LateCopier
 from localkv.engine.live import Blank, Live, Transient
-from localkv.engine.load import Loaded, device_name, load
+from localkv.engine.load import Loaded, load
 from localkv.engine.memory import Scales, card_of, trim
 from localkv.engine.pace import warm_up
 from localkv.engine.prefill import FIRST_BLOCKS
@@ -98,6 +99,7 @@ class Opened:
 
     def relieve(self) -> int:
         """Memory has run out in a forward: give up the pool on the device, too. Returns how many bytes that was, with all the rest."""
+        trim(self.loaded.device)  # what the forward held is no relief: the next try takes it again
         self._give_up_pool()
         return self.spare()
 

@@ -98,8 +98,10 @@ class Runtime:
     def turn(self, request: Submit, emit: Emit, cancelled: Event) -> None:
         """Answer `request`: emits Progress, Started, Delta and, last, Done. Raises LocalKVError; what was streamed stands."""
         turn = Turn()
-        opened = self._model(request, emit)
-        from localkv.answer import Answer  # imports torch, which `_model` tells of
+        self.prepare(request.model, partial(self._progress, request.request, emit))
+        opened = self._opened
+        assert opened is not None
+        from localkv.answer import Answer  # imports torch, which `prepare` tells of
 
         rendered = opened.tokens.render(request.lines)
         answer = Answer(opened, request, rendered.prompt, turn)
@@ -121,8 +123,9 @@ class Runtime:
             self.ahead.came_late(request.conversation)
             if opened.admission is not None:
                 opened.admission.abandon()  # after a turn that did not fail, nothing is under way any more
-            if ended == "in a way nobody foresaw" or (ended == "early" and request.private):
-                # Layers may stand at different tokens; and what is private and has no name yet would get one, and a file.
+            if ended == "in a way nobody foresaw" or (ended == "early" and (request.private or not turn.exact)):
+                # Layers may stand at different tokens; what is private and has no name yet would get one, and a file; and nobody
+                # has been told yet that what is not exact is not.
                 self.ahead.clear()
         self._finish(answer, ending, head, emit)
 
@@ -181,7 +184,7 @@ class Runtime:
             admission.park()
             live.reset()
             return None
-        done, total, landing = 0, sum(piece.n_bytes for piece in plan.to_bring), deque["Mark"]()
+        whole, done, total, landing = False, 0, sum(piece.n_bytes for piece in plan.to_bring), deque["Mark"]()
         try:
             with keeper.hold(plan):
                 admission.park()
@@ -192,11 +195,14 @@ class Runtime:
                     while len(landing) > (LANDING if done < total else 0):
                         landing.popleft().wait()  # only then the memory it came from may be used for something else
                     self._say(answer, "restoring", done, total, emit)
+            whole = True
         except BadRecord as bad:
             self._events.emit("plan.again", record=bad.name[:12], reason=bad.reason)
             self.tally.tried(failed=True)
-            live.reset()
             return bad
+        finally:
+            if not whole:  # until all of it is there, lengths are those of nobody's state
+                live.reset()
         self.tally.tried(failed=False)
         live.adopt(ids[: plan.resume_at], plan.names)
         return None
@@ -208,29 +214,30 @@ class Runtime:
         from localkv.engine.sample import Sampler
 
         opened, turn, logits = answer.opened, answer.turn, None
+        admit = opened.admission.full_blocks if opened.admission is not None else lambda _every=0: None
         live, before = opened.thrifty(partial(self._rebuild, answer)), opened.live.forwarded_tokens
         try:
             reading = opened.verdict.reading
             for after_chunk in prefill(live, answer.prompt, opened.block_tokens, cancelled, reading):
                 logits = after_chunk
                 turn.prefilled(opened.live.forwarded_tokens - before)
-                _admit(opened, CHECKPOINT_EVERY)
+                admit(CHECKPOINT_EVERY)
                 self._say(answer, "prefill", turn.prefilled_tokens, plan.prompt_tokens - plan.resume_at, emit)
+            assert logits is not None, "the last token of a prompt is always prefilled"
+            sampling = answer.request.sampling
+            room = opened.room_tokens - len(answer.prompt)
+            stop_ids, max_tokens = opened.tokens.stop_ids, sampling.max_tokens
+            decoding = Decoding(live, Sampler(sampling), stop_ids=stop_ids, room=room, max_tokens=max_tokens)
+            for token in decoding.run(logits, cancelled, lambda: answer.stream.stopped):
+                turn.drew()
+                self._stream(answer, answer.push(token), [token], emit)
+                admit()
+            self._stream(answer, answer.stream.finish(), [], emit)
+            return decoding.ending
         except Cancelled:
-            turn.squeezed(live.because)
             return "cancelled"
-        assert logits is not None, "the last token of a prompt is always prefilled"
-        sampling = answer.request.sampling
-        room = opened.room_tokens - len(answer.prompt)
-        stop_ids, max_tokens = opened.tokens.stop_ids, sampling.max_tokens
-        decoding = Decoding(live, Sampler(sampling), stop_ids=stop_ids, room=room, max_tokens=max_tokens)
-        for token in decoding.run(logits, cancelled, lambda: answer.stream.stopped):
-            turn.drew()
-            self._stream(answer, answer.push(token), [token], emit)
-            _admit(opened)
-        self._stream(answer, answer.stream.finish(), [], emit)
-        turn.squeezed(live.because)
-        return decoding.ending
+        finally:
+            turn.squeezed(live.because)
 
     def _rebuild(self, answer: "Answer", ids: Sequence[int]) -> None:
         """After a forward that tore the state after `ids`: what records have of it is in the slot again."""
@@ -278,7 +285,10 @@ class Runtime:
 
     def _finish(self, answer: "Answer", ending: StopReason, head: Head | None, emit: Emit) -> None:
         request, numbers = answer.request, answer.turn.numbers()
-        self._tenant.head = head.name if head else ""
+        whole = (
+            head is not None and answer.opened.live.position <= answer.end
+        )  # tokens past a stop string may be in the slot still
+        self._tenant.head = head.name if head and whole else ""
         self.tally.add(numbers)
         if answer.opened.keeper is not None:
             answer.opened.keeper.learn(lambda rates: learned(rates, numbers))
@@ -289,11 +299,6 @@ class Runtime:
         self.tally.card = answer.opened.card()
 
     # ---- the model, and the end ----
-
-    def _model(self, request: Submit, emit: Emit) -> "Opened":
-        self.prepare(request.model, partial(self._progress, request.request, emit))
-        assert self._opened is not None
-        return self._opened
 
     def prepare(self, model: ModelSection, progress: Report) -> Ready:
         """Have `model` open; another one that is open is flushed and closed first. Imports torch. Raises ModelError."""
@@ -392,9 +397,3 @@ class Runtime:
             self.ahead.serve(None)
             opened, self._opened = self._opened, None
             opened.close()
-
-
-def _admit(opened: "Opened", checkpoint_every: int = 0) -> None:
-    """Send what has become full on its way."""
-    if opened.admission is not None:
-        opened.admission.full_blocks(checkpoint_every)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from localkv.ahead import Ahead, settled, wanted_now
 from localkv.config import ModelSection
+from localkv.engine import arithmetic
 from localkv.kv.record import Head, unpack_ids
 from localkv.messages import Done, Forget, Line, Typing, Want, Warm
 from localkv.runtime import Runtime
@@ -261,6 +262,28 @@ def test_what_was_lost_is_said_though_it_was_computed_early(llama: Runtime) -> N
     assert done.numbers.typed_tokens > 0
     assert not done.numbers.exact
     assert [one.reason for one in done.numbers.fallbacks] == [one.reason for one in expected.numbers.fallbacks] != []
+
+
+@pytest.mark.parametrize("sent", [LONG, "x " + LONG], ids=["as typed", "its beginning changed"])
+def test_what_is_not_exact_is_said_whatever_was_typed_and_changed(tmp_path: Path, sent: str) -> None:
+    """Records of another build come back while one types; the turn says so, also if little of what was typed is sent."""
+    folder = make("llama", tmp_path / "llama")
+    with runtime_of(folder, tmp_path / "home") as runtime:
+        told = (ask(runtime, "tell me about the harbour", name="story", n_tokens=n) for n in range(1, 20))
+        head, lines = next(
+            (done.head, lines) for done, lines in told if done.head.tokens % 16 == 1
+        )  # a block ends in the text
+        runtime.flush(60.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arithmetic, "ARITHMETIC", 0)
+        with runtime_of(folder, tmp_path / "home") as runtime:
+            story = Story(runtime, "new")
+            away(runtime)
+            story.name, story.head, story.lines = "story", head, lines
+            story.type(LONG)
+            done = story.send(sent)
+    assert not done.numbers.exact
+    assert done.numbers.inexact_because.startswith("fingerprint_changed")
 
 
 def test_an_opened_conversation_is_in_the_slot(story: Story) -> None:

@@ -27,8 +27,10 @@ from transformers import (
 
 from localkv.config import EngineSection, ModelSection
 from localkv.engine import attention, linear
+from localkv.engine.arithmetic import words
 from localkv.engine.convert import starter_folder
 from localkv.engine.identity import FileDigests, digests_of_code, fingerprint_of, identity_of
+from localkv.engine.memory import trim
 from localkv.errors import ModelError
 from localkv.files import Files
 from localkv.kv.kinds import UnknownKind, read_layout
@@ -84,11 +86,8 @@ class Loaded:
     def fingerprint(self, attention_path: str, schedule: str) -> str:
         """What decides the last bits besides the identity; `schedule` says how tokens are fed."""
         return fingerprint_of(
-            {
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-                "device": device_name(self.device),
-                "driver": str(torch.version.cuda) if self.device.type == "cuda" else torch.backends.cpu.get_cpu_capability(),
+            words(self.device)
+            | {
                 "threads": str(self.threads),
                 "attention": attention_path,
                 "linear": self.linear,
@@ -104,6 +103,8 @@ def load(section: ModelSection, engine: EngineSection, home: Home, report: Repor
     threads = engine.threads or usable_cores()
     torch.set_num_threads(threads)
     path = _fetch_starter(locate(section.name, home.models_dir), home, report)
+    if device.type == "cuda":
+        trim(device)  # what the model before this one held is torch's still, and the card calls it taken
     require_room(path, section, _free_memory(device), "the GPU's memory" if device.type == "cuda" else "memory")
     files = weight_files(path.path) if path.kind != "gguf" else [path.path]
     before = [_stamp(file) for file in files]
@@ -135,11 +136,6 @@ def pick_device(wanted: str) -> torch.device:
     if wanted == "mps" and not torch.backends.mps.is_available():
         raise ModelError('engine.device = "mps" but this machine has no Metal device; use "auto"')
     return torch.device(wanted)
-
-
-def device_name(device: torch.device) -> str:
-    """The card's name, or "cpu"."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def usable_cores() -> int:

@@ -83,12 +83,15 @@ def warm_up(live: Live, device: torch.device) -> float:
     return seconds
 
 
-def measure_pace(loaded: Loaded, layout: Layout | None, reading: Reading, free_bytes: int) -> Pace:
-    """The pace of this model; `free_bytes` of device memory may be taken meanwhile. `layout` None: it runs uncached."""
-    n_tokens = 1 if reading == "tokens" else layout.block_tokens if layout else 256
+def measure_pace(loaded: Loaded, layout: Layout | None, reading: Reading, free_bytes: int, context_tokens: int) -> Pace:
+    """The pace of this model; `free_bytes` of device memory may be taken meanwhile. `layout` None: it runs uncached.
+
+    Nothing is measured beyond `context_tokens`: a model with learned positions has no more.
+    """
+    n_tokens = min(context_tokens, 1 if reading == "tokens" else layout.block_tokens if layout else 256)
     if layout is None:
         return Pace(_seconds_uncached(loaded, n_tokens) / n_tokens, 0.0, 0, 0.0)
-    depth = depth_within(free_bytes, layout.token_bytes, n_tokens)
+    depth = min(depth_within(free_bytes, layout.token_bytes, n_tokens), context_tokens - n_tokens)
     slot = Slot(layout, depth + n_tokens, loaded.device)
     at_start = _seconds_at(loaded, slot, 0, n_tokens) / n_tokens
     deeper = _seconds_at(loaded, slot, depth, n_tokens) / n_tokens if depth else at_start

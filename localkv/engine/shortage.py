@@ -9,7 +9,7 @@ import traceback
 
 import torch
 
-SAYINGS = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "alloc_failed")
+SAYINGS = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory")
 """What torch's allocators, its BLAS and the system say, in lower case."""
 
 CANDIDATES = (RuntimeError, MemoryError, OSError)
@@ -23,6 +23,8 @@ def is_shortage(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     text = str(error)
+    if "CUBLAS_STATUS_ALLOC_FAILED" in text:  # a handle or its workspace could not be had; the next call may find room
+        return True
     return isinstance(error, RuntimeError) and "CUDA error" not in text and any(saying in text.lower() for saying in SAYINGS)
 
 

@@ -21,6 +21,8 @@ LEAST_TOKENS = 16
 
 TRIES = 24
 """Failures in one turn after which it is given up, whatever was freed in between."""
+PATIENCE = 3
+"""Failures of pieces of one size, with something freed after each, after which they are taken to be too long all the same."""
 
 
 class Thrifty:
@@ -46,6 +48,8 @@ class Thrifty:
         self._block_tokens = block_tokens
         self._one_by_one = one_by_one
         self._failures = 0
+        self._in_vain = 0
+        """Failures of pieces of the present size since one went through."""
         self._most = 0
         """Tokens per piece; 0: as they come."""
         self._rebuilt = False
@@ -73,6 +77,7 @@ class Thrifty:
             piece = goal[self._live.position :][: self._size()]
             try:
                 logits = self._live.feed(piece)
+                self._in_vain = 0
             except OutOfMemory as shortage:
                 self._make_do(shortage, len(piece))
                 self._mend()
@@ -87,14 +92,15 @@ class Thrifty:
         return 1 if self._one_by_one and self._live.position else limit - self._live.position % limit
 
     def _make_do(self, shortage: OutOfMemory, n_tokens: int) -> None:
-        self._failures += 1
+        self._failures, self._in_vain = self._failures + 1, self._in_vain + 1
         freed = self._relieve()
-        if self._failures == 1 or (freed and self._failures < TRIES):
+        if self._failures == 1 or (freed and self._in_vain <= PATIENCE and self._failures < TRIES):
             return
         if n_tokens <= LEAST_TOKENS or self._failures >= TRIES:
             if self._live.torn:
                 self._live.reset()
             raise shortage
+        self._in_vain = 0
         self._most = max(LEAST_TOKENS, 1 << (n_tokens.bit_length() - 2))
 
     def _mend(self) -> None:

@@ -378,4 +378,5 @@ def leaves_process_unusable(error: Exception) -> bool:
 
     After a CUDA fault every later call fails with the same error; torch names it AcceleratorError.
     """
-    return isinstance(error, MemoryError) or type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
+    fault = "CUDA error" in str(error) and "CUBLAS_STATUS_ALLOC_FAILED" not in str(error)
+    return isinstance(error, MemoryError) or type(error).__name__ == "AcceleratorError" or fault

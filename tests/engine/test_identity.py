@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from localkv.commands.bench.player import CONFIG
 from localkv.config import EngineSection
+from localkv.engine import arithmetic
 from localkv.engine.identity import FileDigests, hash_file
 from localkv.files import Files
 from tests.engine.tiny_engine import ENGINE, ask, load_tiny, make, runtime_of
@@ -246,3 +247,28 @@ def test_another_schedule_is_another_fingerprint(tmp_path):
     assert again.numbers.restored.total == done.head.tokens
     assert not again.numbers.exact
     assert again.numbers.inexact_because.startswith("fingerprint_changed")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setattr(arithmetic, "_version", lambda name: "9.9" if name == "flash-linear-attention" else "-"),
+        lambda patch: patch.setattr(arithmetic, "ARITHMETIC", 0),
+        lambda patch: patch.setattr(arithmetic, "instructions", lambda: "AVX512"),
+    ],
+    ids=["a kernel that was installed", "another arithmetic", "another processor"],
+)
+def test_what_else_computes_is_another_fingerprint_and_is_examined_anew(change, tmp_path, monkeypatch):
+    """Kernels that transformers takes up by itself, other instructions, localkv's own path: records of theirs are not called exact."""
+    folder = make("llama", tmp_path / "llama")
+    with runtime_of(folder, tmp_path / "home") as runtime:
+        done, lines = ask(runtime, LONG)
+        runtime.flush(60.0)
+    selftests = tmp_path / "home" / "cache" / "selftests.json"
+    assert len(json.loads(selftests.read_text())) == 1
+    change(monkeypatch)
+    with runtime_of(folder, tmp_path / "home") as runtime:
+        again, _ = ask(runtime, "and then", head=done.head, lines=lines)
+    assert again.numbers.restored.total == done.head.tokens
+    assert again.numbers.inexact_because.startswith("fingerprint_changed")
+    assert len(json.loads(selftests.read_text())) == 2

@@ -4,6 +4,7 @@ import gguf
 import pytest
 import torch
 
+from localkv.engine import load
 from localkv.errors import ModelError
 from tests.engine.gguf_samples import write_gguf
 from tests.engine.tiny_engine import ask, load_tiny, make, runtime_of
@@ -15,6 +16,17 @@ KINDS = gguf.GGMLQuantizationType
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
     return make("llama", tmp_path_factory.mktemp("models") / "llama")
+
+
+def test_what_the_model_before_held_is_given_back_before_there_is_asked_for_room(llama, tmp_path, monkeypatch):
+    """A card calls taken what torch keeps for later: another model would be refused for want of the memory that the last one had."""
+    done = []
+    monkeypatch.setattr(load, "pick_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(load, "trim", lambda device: done.append(f"trim {device.type}"))
+    monkeypatch.setattr(load, "_free_memory", lambda _: done.append("look") or 0)
+    with pytest.raises(ModelError, match="GPU's memory"):
+        load_tiny(llama, tmp_path)
+    assert done == ["trim cuda", "look"]
 
 
 def comes_back(folder, base, **section) -> None:

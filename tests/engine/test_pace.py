@@ -14,6 +14,7 @@ from localkv.commands.plan import cost_of
 from localkv.engine import live as live_module
 from localkv.engine import pace
 from localkv.engine.pace import DEPTHS, depth_within, stride_of
+from localkv.engine.slot import Slot
 from localkv.errors import OutOfMemory
 from localkv.estimate import _spare_memory, measure_reading
 from localkv.figures import Card
@@ -44,6 +45,22 @@ def test_an_estimate_of_each_kind(name, tmp_path):
     cost = cost_of(found, n)
     stored = layout.checkpoint_bytes(n) + layout.block_bytes * (n // 16)
     assert cost.total_bytes == stored
+
+
+@pytest.mark.parametrize("context_tokens", [10, 16, 100])
+def test_nothing_is_measured_beyond_the_context(context_tokens, tmp_path, monkeypatch):
+    """A model with learned positions has none beyond: on a card asking for one ends the process."""
+    with runtime_of(make("llama", tmp_path / "llama"), tmp_path / "home") as runtime:
+        loaded, ends, move_to = runtime.opened.loaded, [], Slot.move_to
+
+        def moved(slot, position):
+            ends.append(position)
+            move_to(slot, position)
+
+        monkeypatch.setattr(Slot, "move_to", moved)
+        found = pace.measure_pace(loaded, loaded.layout, "chunks", 1 << 40, context_tokens)
+    assert found.depth == max(0, context_tokens - 16)
+    assert max(ends) + min(16, context_tokens) <= context_tokens
 
 
 def test_scratch_files_go(tmp_path):

@@ -187,6 +187,29 @@ def test_a_lack_that_lasts_halves_the_chunks(tmp_path):
         assert healthy.numbers.exact
 
 
+def test_what_is_freed_each_time_in_vain_ends_in_shorter_pieces(tmp_path, monkeypatch):
+    """Allocators count what the failed forward held as freed: that it is freed again and again is no reason to try the same again."""
+    with runtime_of(make("llama", tmp_path / "model"), tmp_path / "home", CONFIG_64) as runtime:
+        first, _ = talk(runtime, "quiet")
+        fresh(runtime)
+        monkeypatch.setattr(Opened, "relieve", lambda _: 1 << 20)
+        with short(runtime, lambda lack: lack.n_tokens > 20):
+            done, _ = ask(runtime, QUESTION, name="short", n_tokens=6)
+        assert done.ids == first.ids
+        assert done.numbers.inexact_because == f"memory ran out: read in pieces of at most {LEAST_TOKENS} tokens"
+
+
+def test_a_turn_that_fails_takes_along_what_it_could_not_say(tmp_path):
+    """What was read in shorter pieces before memory ran out for good is not gone on from as if it were exact."""
+    with runtime_of(make("llama", tmp_path / "model"), tmp_path / "home", CONFIG_64) as runtime:
+        ask(runtime, "hello", name="other", n_tokens=2)
+        with short(runtime, lambda lack: lack.n_tokens > 20 or lack.n_forwards > 8), pytest.raises(OutOfMemory):
+            ask(runtime, QUESTION, name="short", n_tokens=6)
+        assert runtime.opened.live.position == 0
+        again, _ = ask(runtime, QUESTION, name="short", n_tokens=6)
+        assert again.numbers.restored.slot == 0
+
+
 @pytest.mark.parametrize("after", [1, 3, 5])
 def test_a_lack_without_end_is_a_sentence_and_the_next_turn_works(engine, after):
     """From some forward on none finds memory: the turn fails with what to do; later the conversation goes on as if nothing was."""
@@ -204,6 +227,9 @@ def test_what_counts_as_a_shortage():
     assert is_shortage(torch.OutOfMemoryError("CUDA out of memory."))
     assert is_shortage(RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"))
     assert is_shortage(MemoryError())
+    handle = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+    assert is_shortage(handle)
+    assert not leaves_process_unusable(handle)
     for error in (
         RuntimeError("CUDA error: an illegal memory access was encountered"),
         RuntimeError("shape"),
