@@ -386,8 +386,8 @@ def test_a_work_thread_that_hangs_when_nobody_is_here_any_more_ends_with_the_pro
 
 def test_an_engine_on_which_nobody_waits_stays_as_long_as_it_lingers(start, peer, monkeypatch):
     """A work thread with nothing to do does not hang."""
-    monkeypatch.setattr(server, "ALONE_SECONDS", 0.05)
-    engine = start(linger_seconds=1.0)
+    monkeypatch.setattr(server, "ALONE_SECONDS", 0.5)
+    engine = start(linger_seconds=2.0)
     face = peer(engine)
     face.say(submit(1, "say a"))
     face.until(1, Done)
