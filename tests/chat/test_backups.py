@@ -460,6 +460,7 @@ def parts(path):
     return sorted(file for file in path.parent.rglob("*.part*"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
 @pytest.mark.parametrize("what", ["restore", "back up"])
 def test_a_killed_process_leaves_no_copy_for_ever(path, backups, what):

@@ -177,6 +177,7 @@ def test_a_database_of_another_program_is_refused(path, backups):
     assert look(path, "SELECT name FROM sqlite_master") == [("theirs",)]
 
 
+@pytest.mark.slow
 def test_a_long_migration_says_how_far_it_is(path, backups):
     """10,000 conversations with 100,000 messages of the schema before search: each is found after, and each 2,000 are reported."""
     titles = [migration.title for migration in MIGRATIONS]

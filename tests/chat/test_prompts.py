@@ -70,6 +70,7 @@ def test_a_first_question_goes_below_the_prompt_of_now(store):
     assert store.ask(conversation, None, "again").parent is None
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["", "One.", "Two."]), max_size=6))
 def test_any_number_of_changes_leaves_a_sound_store(tmp_path_factory, prompts):
     """After every change the words are the same, the path begins with the prompt, and the audit finds no flaw."""

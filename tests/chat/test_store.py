@@ -222,6 +222,7 @@ def test_a_circle_in_a_damaged_tree_is_no_endless_walk(store):
     assert store.look_at(first.id) == last.id
 
 
+@pytest.mark.slow
 def test_a_conversation_of_100000_messages(store):
     """One query, no recursion in Python: the deepest conversation opens, and can be erased."""
     key = create(store).id

@@ -56,6 +56,7 @@ def any_ids(kind: str) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(min_value=0, max_value=len(TOKENIZERS[kind]) - 1), max_size=30)
 
 
+@pytest.mark.slow
 @every_kind
 @given(data=st.data())
 @settings(max_examples=400, deadline=None)

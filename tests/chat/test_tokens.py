@@ -178,6 +178,7 @@ plain_words = st.from_regex(r"[A-Za-z0-9,.é漢]{1,8}( [A-Za-z0-9,.?é漢]{1,8})
 any_ids = st.lists(st.integers(min_value=0, max_value=len(TOKENIZERS["chatml"]) - 1), min_size=1, max_size=24)
 
 
+@pytest.mark.slow
 @every_kind
 @given(question=plain_words, system=st.none() | plain_words)
 @settings(max_examples=30, deadline=None)
@@ -199,6 +200,7 @@ def test_first_turn_is_what_the_template_gives(kind: str, question: str, system:
         assert prompt == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STABLE)
 @example(questions=["", "00", ""], answers=[[0], [0], [0], [0]], system="0")
 @given(
@@ -221,6 +223,7 @@ def test_prefix_is_stable(kind: str, questions: list[str], answers: list[list[in
         before = rendered.prompt + answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["chatml", "gemma", "qwen3", "llama3"])
 @given(turns=st.lists(st.tuples(plain_words, plain_words), min_size=1, max_size=3), question=plain_words)
 @settings(max_examples=25, deadline=None)

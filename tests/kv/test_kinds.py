@@ -86,6 +86,7 @@ def test_full_rows_are_written_in_place():
     assert torch.equal(region[:, :, 5:], torch.zeros(1, 2, 27, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [

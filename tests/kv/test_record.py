@@ -102,6 +102,7 @@ def test_hostile_headers_are_bad_records(body, length):
         decode_header(len(body).to_bytes(8, "little") + body, "x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [b"[" * 200_000, b'{"__metadata__":' * 50_000, b'{"__metadata__":5}', b'{"__metadata__":{"check":[]}}'],

@@ -196,6 +196,7 @@ def test_every_part_of_the_order_is_needed(fast_dir, files, publisher, kind):
     assert any(lies(root, found, rows, wanted) for found, rows in distinct_states(root, steps))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["sync", "rename", "sync_dir"])
 def test_every_single_step_is_needed(fast_dir, verb):
     """Each sync, rename and directory sync of a life, left out by itself: some power cut makes a row lie."""
@@ -219,6 +220,7 @@ def lay_out(root, files, rows):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_store_opens_after_any_power_cut(fast_dir):
     """Laid out and opened, a state gives whole records or none; the sweep leaves no litter; publishing works again."""
     root = fast_dir / "store"
@@ -349,6 +351,7 @@ def one_life(root, files):
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EMFILE, "short", "end"])
 def test_any_call_may_fail(fast_dir, fault, sticky, record_property):

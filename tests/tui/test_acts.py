@@ -46,6 +46,7 @@ def test_what_is_no_number_is_refused(text):
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.slow
 def test_the_cursor_walks_messages_and_leaves_below(world):
     """alt+up goes up from the last message in view, alt+down back and at last to the composer."""
     world.talk("t", "q1", "a1", "q2", "a2")
@@ -79,6 +80,7 @@ def test_escape_leaves_the_cursor(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 def test_the_cursor_brings_its_message_into_view(world):
     """However far it walks, the head of the message under the cursor is on screen."""
     world.talk("t", *(f"word {n}\n" * 9 for n in range(40)))
@@ -117,6 +119,7 @@ def test_copy_message_and_code_blocks(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 def test_thoughts_fold_and_are_copied_as_shown(world):
     """space unfolds; copied is what is shown: the answer alone, or all of it."""
     text = "<think>\nsecret plan\n</think>\n\nThe answer."
@@ -173,6 +176,7 @@ def test_unfolding_moves_nothing_above(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 def test_edit_and_resend_keeps_the_old_path(world):
     """e on an answer edits its question; what is sent is a sibling, and [ shows the old path again, whole."""
     talk = world.talk("t", "first question", "first answer", "second", "second answer")
@@ -266,6 +270,7 @@ def test_regenerate_in_the_middle_keeps_what_followed(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 def test_another_version_stands_where_the_first_one_stood(world):
     """In the middle of a long conversation, going through versions keeps the row with name and time in its place."""
     talk = world.talk("t", *(f"row {n}\n" * 6 for n in range(30)))
@@ -308,6 +313,7 @@ def test_continue_an_answer_in_the_middle(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["key", "slash"])
 def test_fork_goes_on_in_a_new_conversation(world, way):
     """f opens a conversation that shares everything up to the message; the old one is as it was."""
@@ -333,6 +339,7 @@ def test_fork_goes_on_in_a_new_conversation(world, way):
     play(world.app(session="Trip"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["key", "slash"])
 def test_a_branch_taken_away_comes_back(world, way):
     """d takes a message and all below it away, u or /undo brings it back as it was."""
@@ -359,6 +366,7 @@ def test_a_branch_taken_away_comes_back(world, way):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 def test_undo_takes_the_last_deletion_first(world):
     """A branch, then a conversation: /undo brings back the conversation, then the branch."""
     one = world.talk("one", "q1", "a1")
@@ -380,6 +388,7 @@ def test_undo_takes_the_last_deletion_first(world):
     play(world.app(session="one"), scene)
 
 
+@pytest.mark.slow
 def test_acts_wait_for_the_answer(world):
     """While an answer is written, what it hangs on stays as it is; copying works."""
     talk = world.talk("t", "q1", "a1", "q0", "a0")
@@ -405,6 +414,7 @@ def test_acts_wait_for_the_answer(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["f5", "ctrl+r", "/continue", "/retry"])
 def test_keys_that_wait_for_the_answer_say_so(world, key):
     """What asks the model again does nothing while it answers, and says why."""
@@ -421,6 +431,7 @@ def test_keys_that_wait_for_the_answer_say_so(world, key):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 def test_commands_say_what_they_miss(world):
     """Nothing said, no version, no number: a sentence each, and what was typed stays."""
 
@@ -446,6 +457,7 @@ def three_branches(world):
     return talk, [third, second, path[-1].id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "left", "path"), [
     (["down", "enter"], 3, ["q1", "a1", "other q2"]),
     (["down", "f8"], 2, ["other q1"]),
@@ -493,6 +505,7 @@ def count_of(pilot):
     return str(pilot.app.chat_screen.query_one(FindBar).count.content)
 
 
+@pytest.mark.slow
 def test_find_counts_marks_and_goes(world):
     """The nearest place above is shown first, enter and up go on and back, every place is marked."""
     world.talk("t", *(part for n in range(30) for part in (f"question {n}", f"**needle** number {n}\n\n" + "filler\n" * 8)))
@@ -538,6 +551,7 @@ def test_find_unfolds_thoughts(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 def test_find_stays_where_it_is_while_an_answer_grows(world):
     """What is being written does not pull the view away from what was found."""
     world.talk("t", *(part for n in range(20) for part in (f"question {n}", f"needle {n}\n\n" + "filler\n" * 8)))
@@ -558,6 +572,7 @@ def test_find_stays_where_it_is_while_an_answer_grows(world):
 # ---- what comes back in another conversation ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["/undo", "message", "list"])
 def test_undo_goes_to_the_conversation_as_any_key_does(world, way):
     """What was taken away elsewhere comes back there; the draft of the one that is left stays its own, the list marks the other."""
@@ -591,6 +606,7 @@ def test_undo_goes_to_the_conversation_as_any_key_does(world, way):
     play(world.app(session="one"), scene, size=(130, 30))
 
 
+@pytest.mark.slow
 def test_undo_elsewhere_waits_for_the_answer_there(world):
     """While an answer is written in the conversation where something was taken away, undo shows it and says why not."""
     one = world.talk("one", "q1", "a1", "q2", "a2")

@@ -95,6 +95,7 @@ def test_nothing_is_stored_before_the_first_question(world):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 def test_escape_stops_and_f5_goes_on(world):
     """Esc keeps what arrived and marks it; F5 writes on in the same answer."""
 
@@ -220,6 +221,7 @@ def test_switching_keeps_drafts_and_answers(world):
     play(world.app(), scene, size=(120, 30))
 
 
+@pytest.mark.slow
 def test_the_draft_survives_the_program(world):
     """What was typed and not sent is there after leaving and coming back."""
     world.talk("first", "q", "a")
@@ -294,6 +296,7 @@ def test_deleting_while_it_answers_does_not_bring_it_back(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_filter(world):
     """/ filters while typing, Enter opens the first, Esc shows all again."""
     for index, title in enumerate(["alpha one", "beta two", "gamma one"]):
@@ -313,6 +316,7 @@ def test_filter(world):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (99, 20), (100, 30), (119, 30), (120, 36), (200, 60)])
 def test_sizes(world, size):
     """At every size the composer and the newest text are on screen, and no row is wider than the screen."""
@@ -332,6 +336,7 @@ def test_sizes(world, size):
     play(world.app(session="first"), scene, size=size)
 
 
+@pytest.mark.slow
 def test_resizing_comes_to_rest(world):
     """Many sizes in a row end in one layout: the screen does not go back and forth between two of them."""
     world.talk("first", *(f"text {i} " * 20 for i in range(40)))
@@ -358,6 +363,7 @@ def test_resizing_comes_to_rest(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_resize_keeps_the_place(world):
     """The message that was first on screen is first after another width."""
     world.talk("long", *(f"{'question' if i % 2 == 0 else 'answer'} {i} " + "words " * 40 for i in range(60)))
@@ -406,6 +412,7 @@ def test_hostile_text_is_literal_everywhere(world):
 OBEYED = "a\x1b[31mred\x07 \x9b31m \u202etxt \u200b\U000e0041 \x1b]52;c;aGk=\x07"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", ["", "ctrl+f", "f2", "ctrl+o", "f4", "ctrl+p", "tab,/"])
 def test_what_is_pasted_into_a_field_steers_no_terminal(world, keys):
     """Composer, find, title, switcher, search, palette, filter of the list: what is pasted is kept as it is and drawn harmless."""
@@ -448,6 +455,7 @@ def test_a_hostile_question_that_is_edited_steers_no_terminal(world):
     play(world.app(session="talk"), scene, size=(130, 40))
 
 
+@pytest.mark.slow
 def test_scrolling_up_while_it_streams_is_not_yanked(world):
     """New text moves nothing that is read; the end is one key away and is followed again from there."""
     world.talk("long", *(f"text {i}\n\nline" for i in range(40)))
@@ -493,6 +501,7 @@ def _timers(app):
     return [timer for node in [app, *app.screen_stack, *app.screen.walk_children()] for timer in node._timers]
 
 
+@pytest.mark.slow
 def test_the_composer(world):
     """ctrl+j and a backslash make new lines, Enter sends all of them, eight rows are the most that is seen."""
 
@@ -680,6 +689,7 @@ def replaced(model, name):
     return msgspec.structs.replace(model, name=name, trust_remote_code=False)
 
 
+@pytest.mark.slow
 def test_slash_commands(world):
     """Commands do what their keys do; a misspelt one names the nearest; two slashes send one."""
     world.talk("first", "q", "a", age=10)
@@ -775,6 +785,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", LONG.values(), ids=LONG)
 def test_a_double_click_selects_all_of_every_message(world, said):
     """Also of messages that were never on screen, whose height is only estimated; and copying moves nothing."""
@@ -832,6 +843,7 @@ def test_changing_the_theme_repaints(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 def test_ascii_mode_draws_no_other_character(world, size):
     """With plain glyphs everything that the program itself draws is ASCII, dialogs and scroll bars included."""
@@ -849,6 +861,7 @@ def test_ascii_mode_draws_no_other_character(world, size):
     play(world.app(session="first", glyphs=PLAIN), scene, size=size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (119, 24), (120, 36), (80, 12)])
 def test_the_first_layout_is_the_one_that_stays(world, monkeypatch, size):
     """No frame is drawn for another size of window than the one there is: on a slow machine it would stand for a second."""

@@ -31,6 +31,7 @@ def test_beginnings_come_before_what_is_inside():
     assert names("/theme ansi") == names("/theme") == names("/them ") == names("/theme zz") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "shown", "after"), [
     ("/theme ", "in use", "/theme ansi"),
     ("/open l", "long ago", "/open long ago"),
@@ -55,6 +56,7 @@ def test_names_are_offered_while_a_command_is_written(world, tmp_path, monkeypat
     play(app, scene)
 
 
+@pytest.mark.slow
 def test_a_name_that_is_chosen_is_done_by_the_next_enter(world):
     """The theme of the marked row, chosen with the keys alone."""
     app = world.app()
@@ -67,6 +69,7 @@ def test_a_name_that_is_chosen_is_done_by_the_next_enter(world):
     play(app, scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "title"), [
     (["enter"], "rust, the newer"),
     (["down", "enter", "enter"], "rust, the newer"),
@@ -89,6 +92,7 @@ def test_enter_does_what_is_written_unless_another_is_marked(world, keys, title)
     play(app, scene)
 
 
+@pytest.mark.slow
 def test_a_value_is_never_taken_for_a_name(world):
     """ "/set temperature 0.2" is done as it is written."""
     app = world.app()

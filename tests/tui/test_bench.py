@@ -25,6 +25,7 @@ def small(monkeypatch):
     monkeypatch.setattr(face, "MESSAGES", 1_000)
 
 
+@pytest.mark.slow
 def test_the_part_without_an_engine(home, small):
     """All its figures are there and are times and sizes of something."""
     figures = face.measure(home, lambda _: None)

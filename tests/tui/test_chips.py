@@ -1,5 +1,6 @@
 """Chips: whatever is pasted, folded, stored or edited around them, the message has all of it."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ CHIPS = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(FILES, WORDS, st.sampled_from([4, 1 << 16]))
 def test_a_message_that_is_written_again_is_the_same(files, words, long):
     """Edit and resend without a change sends exactly what was sent before, whatever of it was folded away."""

@@ -65,6 +65,7 @@ def test_a_program_that_fails_is_named(tmp_path, body):
         give(tool, "text")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "said"),
     [

@@ -33,6 +33,7 @@ async def send(pilot, world, text):
     return world.chat.turns[-1]
 
 
+@pytest.mark.slow
 def test_stopping_does_not_throw_the_partial_answer_away(world):
     """What was written before Esc is on screen and in the store, marked, and there after the program is started again."""
 
@@ -55,6 +56,7 @@ def test_stopping_does_not_throw_the_partial_answer_away(world):
     play(world.app(session=talk.name), again)
 
 
+@pytest.mark.slow
 def test_editing_an_early_message_erases_nothing(world):
     """Everything that was said after it is still in the store, and one key away on screen."""
     talk = world.talk("t", "q1", "a1", "q2", "a2", "q3", "a3")
@@ -76,6 +78,7 @@ def test_editing_an_early_message_erases_nothing(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 def test_dead_branches_do_not_pile_up(world):
     """A version that nobody wants is taken away: it is not counted any more, and it comes back if it was wanted."""
     talk = world.talk("t", "q1", "a1")
@@ -98,6 +101,7 @@ def test_dead_branches_do_not_pile_up(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["d", "delete", "backspace", "u", "e", "r", "c", "f", "b", "y", "left", "right"])
 def test_no_single_key_destroys_a_message(world, key):
     """Whatever one presses on a message: all that was said is still there, or comes back with u."""
@@ -137,6 +141,7 @@ def test_a_reopened_conversation_is_not_on_another_branch(world):
     play(world.app(session="t"), again)
 
 
+@pytest.mark.slow
 def test_reading_above_is_not_yanked_by_anything(world):
     """An answer that grows, gets code, ends and is replaced by the stored one moves no row that is read above it."""
     world.talk("t", *(f"row {n}\n" * 7 for n in range(30)))
@@ -186,6 +191,7 @@ def test_copied_text_has_no_newlines_of_the_screen(paragraphs, width):
     assert selected((row, 0, -1) for row in rows) == "\n\n".join(written)
 
 
+@pytest.mark.slow
 def test_a_long_conversation_does_not_freeze_the_window(world, monkeypatch):
     """Leaving the window and coming back renders no message of 2,000; another theme only those in view."""
     talk = long_talk(world, "long", 2_000)
@@ -210,6 +216,7 @@ def test_a_long_conversation_does_not_freeze_the_window(world, monkeypatch):
     play(world.app(), scene, size=(120, 36))
 
 
+@pytest.mark.slow
 def test_reading_inside_a_growing_answer_is_not_yanked(world):
     """Scrolled up within the answer that is being written, and it fills the whole view: its rows stand still."""
 

@@ -33,6 +33,7 @@ def test_a_finished_command_is_not_offered_again():
     assert command_offers("/ope")[0].text == "/open "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "text"),
     [

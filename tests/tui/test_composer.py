@@ -34,6 +34,7 @@ def test_a_long_paste_is_a_chip_and_is_sent_whole(world):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 def test_a_short_paste_is_text_and_never_sends(world):
     """Lines of a paste are lines, whatever ends them; only Enter sends."""
 
@@ -46,6 +47,7 @@ def test_a_short_paste_is_text_and_never_sends(world):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 def test_a_paste_of_a_megabyte_leaves_the_composer_usable(world):
     """Keys after it cost what keys cost: the text behind a chip is not written, wrapped or measured again."""
     text = "\n".join("x" * 79 for _ in range(13_108))
@@ -157,6 +159,7 @@ def test_drafts_keep_chips_over_conversations_and_restarts(world):
     play(world.app(session="first"), read)
 
 
+@pytest.mark.slow
 def test_what_was_sent_is_no_draft_any_more(world, monkeypatch):
     """A message that became a question does not come back as a draft at the next start."""
     conversation = world.talk("first", "q", "a")
@@ -171,6 +174,7 @@ def test_what_was_sent_is_no_draft_any_more(world, monkeypatch):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_history_has_all_of_a_message_and_gives_the_draft_back(world):
     """Up recalls pastes whole; down comes back to the draft with its chips."""
 
@@ -197,6 +201,7 @@ async def erase_words(pilot):
     await pilot.pause()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("put", ["send", "refused", "edit", "begin"])
 def test_what_is_typed_after_something_else_was_put_is_not_lost_to_history(world, put):
     """However a recalled question left the composer, the words written next are there again after up and down."""
@@ -225,6 +230,7 @@ def test_what_is_typed_after_something_else_was_put_is_not_lost_to_history(world
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_a_recalled_question_that_was_changed_is_not_lost_to_history(world):
     """Words written into an earlier question are there again when up or down comes back to it, and so is the draft."""
     world.talk("first", "one", "A.", "two", "B.")
@@ -243,6 +249,7 @@ def test_a_recalled_question_that_was_changed_is_not_lost_to_history(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", ["other", "edit", "quit"])
 def test_looking_at_earlier_questions_keeps_the_draft(world, leave):
     """What was typed before up is the draft, wherever the person goes while an earlier question is shown."""
@@ -268,6 +275,7 @@ def test_looking_at_earlier_questions_keeps_the_draft(world, leave):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("left", "recalled"), [
     ([], []),
     (["one"], ["one"]),
@@ -311,6 +319,7 @@ def test_a_refused_message_comes_back_with_its_chips(world):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [["ctrl+underscore"], ["ctrl+underscore", "ctrl+y"], ["ctrl+underscore", "ctrl+underscore", "ctrl+y", "ctrl+y"]],

@@ -1,5 +1,6 @@
 """How long a message is while it is written: counted from the conversation's own tokens, and said before it is too long."""
 
+import pytest
 from textual.events import Paste
 
 from localkv.chat.tree import Message
@@ -47,6 +48,7 @@ def test_no_message_is_sent_without_a_hint_that_it_is_too_long(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_the_screen_is_laid_out_only_for_another_count(world, monkeypatch):
     """A key that changes nothing about the count leaves it alone: setting it would lay out the whole screen."""
     world.talk("first", "q", "a")

@@ -32,6 +32,7 @@ def two_talks(world):
     return world.talk("one", "question one", "answer one", age=10), world.talk("two", "question two", "answer two", age=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_an_edit_ends_with_its_conversation(world, way):
     """What is sent next is a new message of the neighbour, and esc puts no draft of the deleted one there."""
@@ -59,6 +60,7 @@ def test_an_edit_ends_with_its_conversation(world, way):
     play(world.app(session="one"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["key", "command"])
 def test_what_was_typed_last_is_stored_in_the_conversation_that_is_deleted(world, way):
     """Brought back, it has its draft; the neighbour gets none of it."""
@@ -77,6 +79,7 @@ def test_what_was_typed_last_is_stored_in_the_conversation_that_is_deleted(world
     play(world.app(session="one"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_place_among_messages_that_wait_is_left(world, way):
     """A message that waited there and was being written again has no place among those of the neighbour: what is sent is asked."""
@@ -97,6 +100,7 @@ def test_a_place_among_messages_that_wait_is_left(world, way):
     play(world.app(session="one"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_words_are_looked_for_no_longer(world, way):
     """The row for words goes with the conversation, and in the list the next key is still one of the list."""

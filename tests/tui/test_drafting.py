@@ -71,6 +71,7 @@ def test_where_no_editor_can_be_opened_the_message_stays(world):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 def test_a_message_written_in_the_editor(home, tmp_path):
     """^g hands the terminal over with what is written so far, and comes back with what was written there, ready to be sent."""
     script = tmp_path / "ed.py"

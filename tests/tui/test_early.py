@@ -35,6 +35,7 @@ def furnish(world):
     world.talk("short", "q", "a", age=7_200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("glyphs", [DRAWN, PLAIN], ids=["drawn", "ascii"])
 def test_the_list_is_where_the_chat_draws_it(world, glyphs):
     """When the chat takes over, nothing of the list moves: the left columns of both are the same, character for character."""

@@ -12,6 +12,7 @@ from tests.tui.conftest import play, text_of, until
 from tests.tui.fakes import NUMBERS
 
 
+@pytest.mark.slow
 def test_erase_asks_and_removes_text_and_cached_state(world):
     """Asked with the harmless answer first; then the text is gone at once and the engine is told which tokens to forget."""
     world.talk("first", "q1", "a1", age=10)
@@ -45,6 +46,7 @@ def test_erase_asks_and_removes_text_and_cached_state(world):
     assert [log.ids for log in forget.logs] == [pack_ids([1, 2, 3, 1, 2, 3])]
 
 
+@pytest.mark.slow
 def test_an_erased_conversation_does_not_stand_in_the_way_of_undo(world):
     """What was taken away in another conversation before comes back, and the screen shows that one with its own draft."""
     one, two = world.talk("one", "q1", "a1"), world.talk("two", "q2", "a2")
@@ -106,6 +108,7 @@ def test_the_screen_does_not_wait_for_bytes(world, monkeypatch):
     assert b"swordfish" not in written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["complete", "stopped", "failed"])
 @pytest.mark.parametrize("is_open", [True, False])
 def test_an_answer_of_what_was_removed_is_nobodys(world, state, is_open, monkeypatch):

@@ -65,6 +65,7 @@ def test_offers(folder):
     assert [offer.text for offer in file_offers(f"@{folder}/REA")] == [f"@{folder}/README.md"]
 
 
+@pytest.mark.slow
 def test_a_file_is_chosen_and_goes_with_the_message(world, folder):
     """@, a few letters, enter: a chip with its size; the model gets the file before the words, and the words as written."""
 
@@ -84,6 +85,7 @@ def test_a_file_is_chosen_and_goes_with_the_message(world, folder):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["space", "enter"])
 def test_a_name_that_is_written_whole_is_attached(world, folder, end):
     """Who knows the name needs no list; other words with an @ are words."""
@@ -100,6 +102,7 @@ def test_a_name_that_is_written_whole_is_attached(world, folder, end):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 def test_the_file_of_the_moment_is_what_is_sent(world, folder):
     """What was attached is what is sent, also if the file changes or goes before."""
 
@@ -113,6 +116,7 @@ def test_the_file_of_the_moment_is_what_is_sent(world, folder):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 def test_completing_inside_a_text_keeps_what_follows(world, folder):
     """The rest of the message stays behind the cursor, and undo takes the chip back."""
 
@@ -126,6 +130,7 @@ def test_completing_inside_a_text_keeps_what_follows(world, folder):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "reason"), [("binary.bin", "zero bytes"), ("large.txt", "too large")])
 def test_no_binary_or_huge_file_gets_into_a_message(world, folder, name, reason):
     """A file that is no text or too large is refused with a sentence, and the words stay."""
@@ -142,6 +147,7 @@ def test_no_binary_or_huge_file_gets_into_a_message(world, folder, name, reason)
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line", ["@~no-such-user ok", "see @~no-such-user/x ok", "/attach ~no-such-user/x", "/export ~no-such-user/x"]
 )
@@ -161,6 +167,7 @@ def test_the_name_of_nobody_is_a_word(world, folder, line):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_attach_command(world, folder):
     """/attach does the same as @ and a name, with spaces as they are."""
 
@@ -186,6 +193,7 @@ def test_a_question_with_files_is_edited_with_its_chips(world, folder):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_words_in_a_file_of_a_question_are_found(world):
     """A file is folded away, and find opens it where the words are."""
     world.talk("first", "File: a.py\n```python\nneedle = 1\n```\n\nwhat is it?", "1")

@@ -3,6 +3,8 @@
 import os
 import sys
 
+import pytest
+
 from localkv.commands.introduction import Introduction
 from localkv.config import load_config
 from localkv.tui.settings import take_over
@@ -41,6 +43,7 @@ def test_first_run(world, snap_compare):
     assert snap_compare(app, terminal_size=(80, 24), run_before=act)
 
 
+@pytest.mark.slow
 def test_it_is_told_once(home):
     """With no conversation and no settings it is there; once something was said it is not."""
     with serving(home, CountingRuntime()), Terminal(CHAT, dict(os.environ)) as terminal:
@@ -59,6 +62,7 @@ def test_it_is_told_once(home):
         assert terminal.wait_for_end() == 0
 
 
+@pytest.mark.slow
 def test_settings_in_the_editor(home, tmp_path):
     """/config hands the terminal to $EDITOR and comes back with the keys and the theme that were written there."""
     script = tmp_path / "ed.py"

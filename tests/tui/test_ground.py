@@ -15,6 +15,7 @@ def grounds(app) -> list[Ground]:
     return [widget for widget in seen if widget.region]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["localkv-dark", "localkv-high-contrast"])
 @pytest.mark.parametrize("glyphs", [DRAWN, PLAIN], ids=["drawn", "ascii"])
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (110, 16), (130, 40)])

@@ -28,6 +28,7 @@ def test_what_is_harmless_stays_as_it_is(text):
     assert Guard().apply([Segment(text)], Color(0, 0, 0))[0].text == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["", "f2", "ctrl+f", "f4", "/system", "/edit"])
 def test_what_is_edited_steers_nothing(world, key):
     """The composer and every field and dialog that text can be put into."""

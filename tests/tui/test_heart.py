@@ -1,5 +1,6 @@
 """The slow beat: about once a second while something is seen that shows time passing, and never otherwise."""
 
+import pytest
 from textual.timer import Timer
 
 from localkv.tui.heart import SECONDS, Heart
@@ -69,6 +70,7 @@ async def at_rest(pilot):
     await until(pilot, lambda: not pilot.app.chat_screen._ticking._active.is_set(), "rest")
 
 
+@pytest.mark.slow
 def test_at_rest_the_face_wakes_only_for_what_is_seen_and_once_a_second(world):
     """Panel hidden: no timer goes. Panel open, the statistics over it, both: one wake a second, counted over every timer."""
     app = world.app(panel=False)

@@ -1,5 +1,7 @@
 """What the screen tells the engine ahead of time: what is opened, pointed at and written, and nothing else."""
 
+import pytest
+
 from localkv.kv.record import Head
 from tests.tui.conftest import play, until
 from tests.tui.test_app import ask, idle
@@ -50,6 +52,7 @@ def test_what_is_open_when_the_engine_is_ready_comes_into_the_slot(world):
     play(world.app(session="newer"), scene, (120, 30))
 
 
+@pytest.mark.slow
 def test_opening_and_pointing_are_told(world):
     """A conversation that is opened comes into the slot; one that the cursor rests on, into RAM."""
     for age, title in enumerate(("one", "two", "three")):
@@ -68,6 +71,7 @@ def test_opening_and_pointing_are_told(world):
     play(world.app(session="one"), scene, (120, 30))
 
 
+@pytest.mark.slow
 def test_what_is_written_is_told_when_the_hands_rest(world):
     """A message is read while it is written; commands are not, nor what is written while an answer comes, until it has come."""
     headed(world, "other", age=900)
@@ -94,6 +98,7 @@ def test_what_is_written_is_told_when_the_hands_rest(world):
     play(world.app(session="one"), scene, (120, 30))
 
 
+@pytest.mark.slow
 def test_nothing_is_told_while_nothing_is_done(world):
     """With hands at rest and no answer coming nothing ticks and nothing is said, whatever stands in the composer."""
     headed(world, "other", age=900)

@@ -72,6 +72,7 @@ def test_help_tells_other_keys_of_the_same():
     assert "(also shift+enter, alt+enter)" in lines["^j"]
 
 
+@pytest.mark.slow
 def test_keys_of_the_person_act_and_replace_the_defaults(world):
     """While writing, in the list and anywhere; the replaced key does nothing any more."""
     world.talk("first", "hello", "Hi.")
@@ -202,6 +203,7 @@ def test_what_is_open_can_always_be_closed(widget, wishes):
         assert widget in (Help, Statistics, Confirm, Palette) or leaving == ["escape"]
 
 
+@pytest.mark.slow
 def test_keys_of_the_person_act_in_dialogs_and_are_shown(world):
     """Remapped keys close, move and agree in real screens, and hints and F1 tell them."""
     world.talk("first", "hello", "Hi.")
@@ -257,6 +259,7 @@ FIXED = {"keyecho.py": "ctrl+c", "prompting.py": "^j"}
 """Keys that nobody can bind: of the program that shows keys, and of the text in a dialog."""
 
 
+@pytest.mark.slow
 def test_no_sentence_names_a_key_that_may_be_another():
     """Keys are named by what they do, so that a person's own keys are told."""
     key = re.compile(r"\besc\b|\^[a-z]\b|\bF\d+\b|\b(?:ctrl|alt)\+\w+|\b[a-zA-Z] (?:brings?|or|on) ")
@@ -270,6 +273,7 @@ OWN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_said_names_a_persons_own_keys(world):
     """Marks beneath answers, the phase line and notices tell the keys in force."""
     world.client.leave_hold.clear()

@@ -6,6 +6,7 @@ from localkv.tui.glyphs import DRAWN, PLAIN
 from tests.tui.conftest import play, until
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("glyphs", [DRAWN, PLAIN], ids=["drawn", "ascii"])
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (110, 16), (130, 19), (130, 40)])
 def test_no_border_takes_the_only_row_of_a_pane(world, glyphs, size):

@@ -184,6 +184,7 @@ def test_a_blank_badge_has_no_colour():
         assert (style.color == PALETTE.accent.color) == coloured
 
 
+@pytest.mark.slow
 def test_filtering_follows_the_number_of_conversations():
     """Ten times as many conversations take about ten times as long, not a hundred times."""
     many = [item(f"conversation number {index} about subject {index % 97}") for index in range(10_000)]

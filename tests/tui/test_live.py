@@ -133,6 +133,7 @@ def test_growing_never_fails(text):
     assert live._text == harmless(text)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from(["word ", "  ", "漢字、", "a-very-long-word-that-breaks", "\n", "👩\u200d💻", "x"]), min_size=1),
     st.integers(8, 40),
@@ -153,6 +154,7 @@ def test_a_long_open_block_is_the_plain_text(parts, width, step):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "line"), [
     ("", "- an item of a list with words\n"),
     ("| a | b |\n|---|---|\n", "| cell one | cell two |\n"),
@@ -217,6 +219,7 @@ OPENINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", OPENINGS)
 @pytest.mark.parametrize(("before", "within"), [(0, 30), (3, 200), (100, 150), (60, 400)])
 def test_a_string_over_many_lines_is_coloured_as_one(language, before, within):

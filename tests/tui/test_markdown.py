@@ -101,6 +101,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("around", ["{}", "# {}", "> - {}", "| a |\n|---|\n| {} |"])
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("depth", [41, 500])

@@ -28,6 +28,7 @@ def furnished(world):
     return world.app(session="talk 0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "keys", "then"), [
     ((80, 24), ["ctrl+b", "ctrl+t"], None),
     ((80, 24), ["ctrl+t", "f8", "ctrl+t"], None),
@@ -83,6 +84,7 @@ def test_tab_indents_what_is_being_written(world):
     play(furnished(world), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "word", "focus"), [
     ([], "", "composer"),
     (["ctrl+t"], "close", "composer"),
@@ -129,6 +131,7 @@ def test_esc_stops_is_said_while_there_is_something_to_stop(world):
     play(furnished(world), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "says"), [
     ([], True),
     (["f8"], True),
@@ -160,6 +163,7 @@ def test_the_phase_line_says_that_esc_stops_where_it_does(world, keys, says):
     play(furnished(world), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "sizes"), [
     ("ctrl+b", [(80, 24), (100, 24)]),
     ("ctrl+b", [(80, 24), (130, 24)]),
@@ -189,6 +193,7 @@ def test_what_lay_over_the_conversation_is_beside_it_in_a_wider_window(world, ke
     play(furnished(world), scene, size=narrow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [60, 72, 80, 100, 160])
 def test_help_is_always_named(world, width):
     """However many keys a pane has and however narrow the window: F1 is in the last row, and so is the way out."""
@@ -219,6 +224,7 @@ def test_the_row_says_where_v_goes_and_that_the_trash_is_for_good(world):
     play(furnished(world), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (160, 40)])
 def test_notices_cover_neither_what_is_written_nor_the_keys(world, size):
     """After a command that is refused, its line can be read and mended at once, and the title and phase stay in view."""
@@ -246,6 +252,7 @@ def test_offers_that_do_not_fit_say_so(width):
         assert offer.about in shown.strip.text or shown.strip.text.rstrip().endswith(DRAWN.ellipsis)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "named", "unnamed"), [
     ("plain words", ["y copy", "r again"], ["fold", "code", "version"]),
     ("<think>\nhm\n</think>\n\nwords", ["space fold"], ["code", "version"]),
@@ -280,6 +287,7 @@ def test_versions_are_named_where_there_are_some(world):
     play(world.app(session="t"), scene)
 
 
+@pytest.mark.slow
 def test_reading_goes_on_where_it_was_left(world):
     """Another conversation and back: the rows that were read are there; one that was followed is at its end."""
     world.talk("long", *(f"row {n}\n" * 9 for n in range(80)), age=10.0)
@@ -325,6 +333,7 @@ def test_words_are_not_looked_for_in_the_next_conversation(world):
     play(furnished(world), scene)
 
 
+@pytest.mark.slow
 def test_many_are_marked_at_once(world):
     """X marks all that the filter left and nothing else; d moves them to the trash together; X again marks none."""
     for n in range(12):
@@ -344,6 +353,7 @@ def test_many_are_marked_at_once(world):
     play(furnished(world), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "said"), [
     (0.5, ""), (0.84, ""), (0.865, "context 86 % full"), (0.96, "95 % full, 1,311 tok left: fork above or /new"), (1.0, "100 % full"),
 ])  # fmt: skip
@@ -362,6 +372,7 @@ def test_a_context_that_fills_is_told_in_time(world, monkeypatch, share, said):
     play(furnished(world), scene, size=(60, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["connect", "load"])
 def test_why_there_is_no_engine_stays_in_view(world, how):
     """The notice goes after some seconds; the phase line keeps saying it until an engine works."""
@@ -390,6 +401,7 @@ def test_why_there_is_no_engine_stays_in_view(world, how):
     play(app, scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 120])
 def test_keys_in_the_list_stay_keys_of_the_list(world, width):
     """Two are deleted and brought back with four keys; none of them is written into a message."""

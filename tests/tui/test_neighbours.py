@@ -63,6 +63,7 @@ def test_the_neighbour_of_a_new_conversation_is_another_one(world):
     play(world.app(), scene, size=WIDE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [[], ["old"], ["old", "older"]])
 @pytest.mark.parametrize("opening", [None, "/new", "/new named"])
 def test_what_was_deleted_is_not_open(world, others, opening):
@@ -88,6 +89,7 @@ def test_what_was_deleted_is_not_open(world, others, opening):
     play(world.app(), scene, size=WIDE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["ctrl+pagedown", "ctrl+pageup"])
 def test_stepping_takes_nothing_out_of_the_trash(world, key):
     """While the list shows the trash, its rows are no neighbours of what is open."""
@@ -106,6 +108,7 @@ def test_stepping_takes_nothing_out_of_the_trash(world, key):
     play(world.app(session="kept"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thrown", [0, 1, 2])
 def test_deleting_opens_nothing_from_the_trash(world, thrown):
     """While the list shows the trash, /delete throws the open conversation away and looks at none of the trash."""

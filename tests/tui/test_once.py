@@ -26,6 +26,7 @@ def below(kind):
     return [each for sub in kind.__subclasses__() for each in (sub, *below(sub))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "key"), [(way, key) for way, keys in OPENED.items() for key in keys])
 @pytest.mark.parametrize("times", [2, 5])
 def test_a_key_pressed_again_while_a_screen_goes_does_nothing(world, way, key, times):

@@ -1,5 +1,6 @@
 """The palette: every action is found by a few characters, shows its key, and is run where it belongs."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def test_beginnings_of_words_count_more():
     assert score("new", "a new one") > score("new", "never be watched")
 
 
+@pytest.mark.slow
 def test_choose_and_run(world):
     """Typed characters leave what fits; Enter does it; Esc does nothing; the focus returns to where it was."""
     world.talk("first", "hello", "Hi.")
@@ -71,6 +73,7 @@ def test_choose_and_run(world):
     play(app, scene)
 
 
+@pytest.mark.slow
 def test_an_action_of_the_list_is_done_to_the_list(world):
     """Actions of other panes than the one with the focus find their pane."""
     world.talk("first", "hello", "Hi.")
@@ -96,6 +99,7 @@ def test_a_command_that_needs_words_is_begun(world):
     play(app, scene)
 
 
+@pytest.mark.slow
 def test_moving_and_clicking(world):
     """Down marks the next one and scrolls with it; a click runs the one under the pointer."""
     app = world.app()

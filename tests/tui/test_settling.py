@@ -20,6 +20,7 @@ def told(pilot):
     return str(pilot.app.screen.query_one("#limit", Static).render())
 
 
+@pytest.mark.slow
 def test_settings_are_changed_in_a_dialog(world):
     """Any of the lines is written anew, stop strings too; Enter keeps them in this conversation alone."""
     world.talk("other", "q", "a")
@@ -68,6 +69,7 @@ def test_a_setting_without_a_dialog(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_the_price_of_another_system_prompt_is_said_first(world):
     """Before anything changes the dialog says how many tokens are computed again and how long that takes."""
     conversation = world.talk("first", "q", "a")
@@ -104,6 +106,7 @@ def test_a_new_conversation_begins_with_its_prompt_at_no_price(world):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["/system", "/system Be brief."])
 def test_no_other_prompt_while_an_answer_hangs_on_this_one(world, line):
     """While an answer is written the prompt stays; the command says so and comes back."""
@@ -125,6 +128,7 @@ def test_no_other_prompt_while_an_answer_hangs_on_this_one(world, line):
 SET_UPS = [ModelSection(name="org/old", quant="4bit"), ModelSection(name="org/old", dtype="float32", trust_remote_code=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", SET_UPS)
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_another_model_is_loaded_as_the_one_before(world, model, is_stored, tmp_path, monkeypatch):

@@ -42,6 +42,7 @@ async def write(pilot, text):
 # ---- the list ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["/new one", "/trash one", "--session"])
 def test_who_writes_in_a_conversation_finds_it_in_the_list(world, way):
     """However one in the trash is opened, it comes back from it, and the list shows it."""
@@ -76,6 +77,7 @@ def test_groups_by_date(world):
     play(world.app(session="one"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 def test_the_cursor_passes_over_headings(world):
     """Up and down go from conversation to conversation; the heading above the first one stays in view."""
     for index in range(40):
@@ -97,6 +99,7 @@ def test_the_cursor_passes_over_headings(world):
     play(world.app(session="t00"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 def test_pin_tag_archive_by_key(world):
     """p, t and a in the list: what is pinned goes up, tags are found by the filter, what is archived leaves the list."""
     for index, title in enumerate(("one", "two", "three")):
@@ -131,6 +134,7 @@ def test_pin_tag_archive_by_key(world):
     play(world.app(session="one"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 def test_tags_that_cannot_be_are_refused(world):
     """A wrong tag is a notice and changes nothing; an empty line takes all tags away."""
     key = world.talk("one", "q", "a")
@@ -152,6 +156,7 @@ def test_tags_that_cannot_be_are_refused(world):
     play(world.app(session="one"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 def test_one_key_never_deletes_a_conversation_for_good(world):
     """d moves to the trash, where u brings back the one under the cursor, and d removes it for good only after a yes."""
     for index, title in enumerate(("one", "two", "three")):
@@ -181,6 +186,7 @@ def test_one_key_never_deletes_a_conversation_for_good(world):
     play(world.app(session="three"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 def test_deleting_many_is_not_one_by_one(world):
     """x marks, and the next key is meant for all that are: tags, archive, trash, back, and gone for good after one question."""
     for index in range(6):
@@ -266,6 +272,7 @@ def test_opening_from_the_trash_brings_back(world):
     play(world.app(session="one"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 def test_the_list_is_not_only_by_age(world):
     """s goes from newest to name to size and round; the size is shown where the age was; the cursor stays."""
     for index, (title, n_tokens) in enumerate((("b", 12_400), ("c", 7), ("a", 500))):
@@ -355,6 +362,7 @@ def _telling(told):
 # ---- the switcher ----
 
 
+@pytest.mark.slow
 def test_a_title_need_not_be_remembered_whole(world):
     """ctrl+o, letters of a title or a tag, enter; esc changes nothing; the trash is not offered, the archive is."""
     world.talk("Rust borrow checker", "q", "a", age=5)
@@ -390,6 +398,7 @@ def test_a_title_need_not_be_remembered_whole(world):
 # ---- search ----
 
 
+@pytest.mark.slow
 def test_what_was_said_long_ago_is_not_lost(world):
     """F4, words, enter: the conversation opens with that message in view, though it stands far up."""
     said = [text for index in range(60) for text in (f"question {index}", "an answer\n" * 5)]
@@ -444,6 +453,7 @@ def _two_branches(world):
     return key, other.id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_found_branch_waits_for_the_answer_on_the_open_one(world, is_open):
     """While an answer hangs on the branch that is looked at, a hit on another one says so; a hit on this one is shown."""
@@ -474,6 +484,7 @@ def test_a_found_branch_waits_for_the_answer_on_the_open_one(world, is_open):
     play(world.app(session="tree"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 def test_a_hit_that_cannot_be_opened_changes_nothing(world, monkeypatch):
     """If its conversation does not open, the open one stays as it is, on its branch, and the reason is said once."""
     key, other = _two_branches(world)
@@ -531,6 +542,7 @@ def test_a_system_prompt_that_was_found_opens(world):
     play(world.app(session="other"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 def test_search_is_narrowed_and_says_what_it_did_not_understand(world):
     """Filters are shown before anything is typed; a mistake is a whole sentence, and leaves when it is mended."""
     key = world.talk("one", "needle of mine", "needle of the answer")
@@ -550,6 +562,7 @@ def test_search_is_narrowed_and_says_what_it_did_not_understand(world):
     play(world.app(session="one"), scene, size=WIDE)
 
 
+@pytest.mark.slow
 def test_a_search_that_fails_is_said(world):
     """A database that refuses is a sentence in the place of the hits; typing goes on."""
     from localkv.errors import ConversationError
@@ -601,6 +614,7 @@ def test_only_what_was_typed_last_is_shown(world):
 # ---- many ----
 
 
+@pytest.mark.slow
 def test_ten_thousand_conversations_do_not_freeze_the_list(world):
     """Of 10,000 conversations the list draws what is in view; a key in the filter draws the screen once, not them all."""
     connection = world.store._database._connection

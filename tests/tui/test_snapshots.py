@@ -59,6 +59,7 @@ async def settled(pilot):
 SIZES = [(60, 16), (80, 24), (120, 36), (160, 45)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_sizes(world, snap_compare, size):
     """The main screen from the smallest size to a wide one."""
@@ -67,6 +68,7 @@ def test_sizes(world, snap_compare, size):
     assert snap_compare(app, terminal_size=size, run_before=settled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["localkv-light", "localkv-high-contrast", "catppuccin-like", "nord-like", "ansi"])
 def test_themes(world, snap_compare, theme):
     """The other shipped themes with all panes."""
@@ -75,6 +77,7 @@ def test_themes(world, snap_compare, theme):
     assert snap_compare(app, terminal_size=(120, 36), run_before=settled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_generating(world, snap_compare, size):
     """An answer on its way: the open tail, the phase line, the mark in the list."""
@@ -113,6 +116,7 @@ def test_empty(world, snap_compare):
     assert snap_compare(world.app(), terminal_size=(80, 24), run_before=settled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "size"), [
     (["f1"], (80, 24)),
     (["f2"], (60, 16)),
@@ -134,6 +138,7 @@ def test_what_keys_open(world, snap_compare, keys, size):
     assert snap_compare(app, terminal_size=size, run_before=act)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=["80x24", "120x36"])
 def test_search(world, snap_compare, size):
     """Messages that were found, the words set apart."""
@@ -189,6 +194,7 @@ def test_cut_and_not_exact(world, snap_compare, monkeypatch):
     assert snap_compare(world.app(session="first"), terminal_size=(120, 30), run_before=settled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("glyphs", [DRAWN, PLAIN], ids=["drawn", "ascii"])
 def test_no_colour(world, snap_compare, monkeypatch, glyphs):
     """NO_COLOR, with and without drawn characters: everything is told by words, letters, bold and reverse."""
@@ -203,6 +209,7 @@ def test_no_colour(world, snap_compare, monkeypatch, glyphs):
     assert snap_compare(app, terminal_size=(120, 36), run_before=act)
 
 
+@pytest.mark.slow
 def test_palette(world, snap_compare):
     """The palette over the chat: what fits, its slash command, its key, the marked one."""
     furnish(world)
@@ -228,6 +235,7 @@ def test_completion(world, snap_compare):
     assert snap_compare(app, terminal_size=(80, 24), run_before=act)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(60, 16), (120, 36)], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_waiting_messages_and_a_chip(world, snap_compare, size):
     """Messages that wait over the composer, and a long paste in it that takes one row."""
@@ -267,6 +275,7 @@ def converse(world):
     world.store.finish_answer(world.store.get(talk).leaf, text=THINKS, ids=b"", state="complete", head=None, numbers=NUMBERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "size"), [
     (["alt+up"], (80, 24)),
     (["alt+up", "space"], (80, 24)),
@@ -300,6 +309,7 @@ def test_branches(world, snap_compare):
     assert snap_compare(app, terminal_size=(80, 24), run_before=act)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "size"), [("/set", (60, 16)), ("/system", (80, 24))], ids=["sampling", "system"])
 def test_settings_of_a_conversation(world, snap_compare, line, size):
     """The dialogs for sampling, on the smallest screen, and for the system prompt, with its price."""
@@ -315,6 +325,7 @@ def test_settings_of_a_conversation(world, snap_compare, line, size):
     assert snap_compare(app, terminal_size=size, run_before=act)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 36)], ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("glyphs", [DRAWN, PLAIN], ids=["drawn", "ascii"])
 def test_statistics(world, snap_compare, size, glyphs):
@@ -339,6 +350,7 @@ class Near(dict):
         return Resume(0.2, "ram") if key else default
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_panel_of_a_busy_hour(world, snap_compare, monkeypatch, size):
     """A card and what takes it, this conversation, the last turn, swaps drawn, totals, events: first what matters first."""

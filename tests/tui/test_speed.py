@@ -4,6 +4,8 @@ import asyncio
 import statistics
 import time
 
+import pytest
+
 from localkv.config import ModelSection, SamplingSection
 from localkv.tui.pages import Entry
 from tests.tui.conftest import play, until
@@ -26,6 +28,7 @@ def long_talk(world, name, n_messages):
     return conversation
 
 
+@pytest.mark.slow
 def test_a_long_conversation_opens_like_a_short_one(world):
     """From the key to the frame that shows it, 2,000 messages take at most twice what 20 take."""
     names = {n: long_talk(world, f"n{n}", n) for n in (20, 2_000)}
@@ -57,6 +60,7 @@ def test_a_long_conversation_opens_like_a_short_one(world):
     play(world.app(), scene, size=(120, 36))
 
 
+@pytest.mark.slow
 def test_a_flush_follows_what_is_new(world):
     """Line 300 of an open fence, below 2,000 messages, costs at most five times what line 10 costs below 20."""
 

@@ -87,6 +87,7 @@ def test_only_the_last_minutes_if_one_wants(hour, world):
     assert "14:07" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["f3", "/stats"])
 def test_key_and_command_open_it_and_esc_closes_it(world, way):
     """One action; t shows another part of the time; the chat is as it was afterwards."""

@@ -57,6 +57,7 @@ def test_a_core_kept_busy_by_timers_is_prevented_nothing_wakes_while_nothing_mov
         assert switches(pid) - before < SWITCHES
 
 
+@pytest.mark.slow
 def test_suspending_gives_the_terminal_back_and_returning_finds_the_chat(home, engine):
     """ctrl+z: line mode, echo and the main screen are back and the process stands still; SIGCONT: the chat is drawn again."""
     with Terminal(CHAT, dict(os.environ)) as terminal:
@@ -80,6 +81,7 @@ def test_suspending_gives_the_terminal_back_and_returning_finds_the_chat(home, e
         assert termios.tcgetattr(terminal._master)[3] == cooked[3]
 
 
+@pytest.mark.slow
 def test_alt_enter_that_sends_is_prevented(home, engine):
     """Terminals that know no better send Esc and Enter for it: that is a new line."""
     with Terminal(CHAT, dict(os.environ)) as terminal:
@@ -95,6 +97,7 @@ def test_alt_enter_that_sends_is_prevented(home, engine):
         assert terminal.wait_for_end() == 0
 
 
+@pytest.mark.slow
 def test_a_face_that_spins_without_its_terminal_is_prevented(home, engine):
     """The terminal vanishes and no signal says so: the face ends in order by itself."""
     terminal = Terminal(CHAT, dict(os.environ))
@@ -107,6 +110,7 @@ def test_a_face_that_spins_without_its_terminal_is_prevented(home, engine):
         terminal.process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("setting", "asked"), [("true", True), ("false", False)])
 def test_the_mouse_is_the_terminals_if_the_person_wants_that(home, engine, setting, asked):
     """mouse = false: the terminal is never told to report the mouse, so that it selects text itself."""
@@ -119,6 +123,7 @@ def test_the_mouse_is_the_terminals_if_the_person_wants_that(home, engine, setti
         assert terminal.wait_for_end() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bell", "elsewhere", "rings"), [(True, True, 1), (True, False, 0), (False, True, 0)])
 def test_the_bell_rings_for_answers_that_nobody_watches(world, monkeypatch, bell, elsewhere, rings):
     """Off by default; on, an answer in the background rings once, and one on screen does not."""

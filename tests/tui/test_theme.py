@@ -100,6 +100,7 @@ def test_an_unknown_name_gives_the_default_and_the_nearest():
     assert '"localkv-light"' in problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [file.stem for file in SHIPPED])
 def test_dialogs_open_in_every_theme(world, name):
     """Help, palette and a question are drawn in each shipped theme, also where colours cannot be mixed."""
@@ -136,6 +137,7 @@ def test_another_theme_while_chatting(world):
     play(app, scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_the_cursor_can_be_seen(world, file):
     """Where one writes, in the chat and in a dialog: it stands out from the ground, 3 : 1, or is the terminal's own colours reversed."""

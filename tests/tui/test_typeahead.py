@@ -127,6 +127,7 @@ def typed_while_starting(world, conversation, columns, start):
     return typed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [130, pytest.param(90, marks=pytest.mark.slow)], ids=["with a picture", "without"])
 def test_no_key_is_lost_whenever_it_is_typed(world, columns):
     """Whatever moment of the start a key falls into: it is in the composer, and in its place."""
@@ -169,6 +170,7 @@ def paste(terminal, text):
         terminal.pump(0)
 
 
+@pytest.mark.slow
 def test_a_paste_into_the_start_is_one_paste(world):
     """Lines that are pasted before the chat listens are not sent one by one: they are a chip that waits for Enter."""
     conversation = world.talk("first", "hello", "Hi.")

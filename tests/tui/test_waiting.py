@@ -79,6 +79,7 @@ def test_it_goes_on_behind_another_conversation(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["stopped", "failed"])
 def test_after_a_stop_a_person_decides(world, state):
     """Esc or a failure holds the queue; enter with nothing written lets it go on, and so does the next message."""
@@ -101,6 +102,7 @@ def test_after_a_stop_a_person_decides(world, state):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_the_queue_outlives_the_program(world):
     """After a quit or a crash what waited still waits, with the draft; nothing is sent before a person says so."""
     busy(world)
@@ -137,6 +139,7 @@ def test_up_takes_the_last_one_back(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_any_of_them_is_edited_or_forgotten(world):
     """In the queue's pane enter edits and d forgets; an edited message keeps its place; a forgotten one is in the history."""
     busy(world)
@@ -163,6 +166,7 @@ def test_any_of_them_is_edited_or_forgotten(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", ["the answer ends", "another question", "away and back"])
 def test_a_forgotten_message_stays_in_reach(world, then):
     """Up brings back what was forgotten, in its place among the questions, whatever has happened since."""
@@ -197,6 +201,7 @@ def test_a_forgotten_message_stays_in_reach(world, then):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wish", [Queue.Dropped, Queue.Edited])
 @pytest.mark.parametrize("gone", ["dropped", "asked"])
 def test_what_waits_no_longer_changes_nothing(world, wish, gone):
@@ -234,6 +239,7 @@ def test_two_quick_keys_forget_one_message(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wish", [Queue.Dropped, Queue.Edited])
 def test_what_moved_up_is_found_where_it_is(world, wish):
     """If the first message was asked after a key was pressed, the key still means the message that it was pressed for."""
@@ -300,6 +306,7 @@ def test_a_refused_write_keeps_the_message_in_the_composer(world, monkeypatch):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saved", ["while it is answered", "after the answer"])
 def test_a_message_waits_until_it_is_stored_as_a_question(world, monkeypatch, saved):
     """While the database refuses the question, the message stays stored, is not shown as waiting and is not asked again."""

@@ -34,6 +34,7 @@ def test_a_killed_chat_takes_nothing_with_it_that_was_written(world):
     assert [message.text for message in world.store.path(conversation)][2] == "one"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newline", [["ctrl+j"], ["shift+enter"], ["alt+enter"], ["backslash", "enter"]], ids="".join)
 def test_several_lines_are_not_sent_one_by_one(world, newline):
     """Each way to start a line that some terminal has, works; Enter alone sends, and sends all."""
@@ -46,6 +47,7 @@ def test_several_lines_are_not_sent_one_by_one(world, newline):
     play(world.app(), scene)
 
 
+@pytest.mark.slow
 def test_ctrl_c_never_loses_what_is_written(world):
     """The reflex stops the answer or says how to leave; the words stay, and so does the chat."""
     world.talk("first", "q", "a")
@@ -76,6 +78,7 @@ def test_a_second_message_starts_no_second_answer_and_is_not_lost(world):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", ["another", "new", "named", "quit", "end"])
 def test_a_new_conversation_does_not_lose_what_is_written_in_it(world, away):
     """Words typed before a first question are there again in a new conversation, and after the program has ended."""
@@ -152,6 +155,7 @@ def test_words_typed_just_before_are_stored(world, how):
     play(world.app(session="first"), scene)
 
 
+@pytest.mark.slow
 def test_switching_away_does_not_mix_what_is_written(world):
     """Draft and queue belong to their conversation: the other one shows neither, and coming back shows both."""
     world.talk("other", "q", "a", age=10)

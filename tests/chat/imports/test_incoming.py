@@ -73,6 +73,7 @@ def test_circles_and_doubles_are_refused():
             in_order(nodes)
 
 
+@pytest.mark.slow
 def test_a_chain_of_100_000_messages_needs_no_stack():
     """Depth costs no recursion."""
     nodes = [Node(str(i), str(i - 1) if i else None, "assistant" if i % 2 else "user", "x") for i in range(100_000)]

@@ -286,6 +286,7 @@ def test_what_our_own_format_carries_is_checked_like_what_is_typed(store, tmp_pa
     assert title.startswith("long long")
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(

@@ -25,6 +25,7 @@ def split(text, chunk):
     return [json.loads(value) for value in split_values(io.BytesIO(data), chunk=chunk)]
 
 
+@pytest.mark.slow
 @given(st.lists(VALUES, max_size=4), st.integers(1, 40), st.booleans())
 def test_a_list_is_split_into_its_elements(values, chunk, ascii_only):
     """Any objects, in chunks of any size: what comes out is what went in."""
@@ -32,6 +33,7 @@ def test_a_list_is_split_into_its_elements(values, chunk, ascii_only):
         assert split(json.dumps(values, ensure_ascii=ascii_only, indent=indent), chunk) == values
 
 
+@pytest.mark.slow
 @given(st.lists(VALUES, min_size=1, max_size=3), st.integers(1, 40))
 def test_objects_one_after_the_other(values, chunk):
     """One object alone, and one on each line."""
