@@ -16,6 +16,8 @@ from localkv.messages import Done, Forget, Line, Typing, Want, Warm
 from localkv.runtime import Runtime
 from tests.engine.tiny_engine import ask, make, runtime_of
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("llama", "gemma3_text", "falcon_h1", "mamba2")
 """Full attention, sliding windows beside it, rows and states in one layer, states alone."""
 

@@ -34,6 +34,7 @@ def check(row: dict[str, str]) -> None:
     assert not wrong, f"{row['architecture']} {row['dtype']}"
 
 
+@pytest.mark.slow
 def test_matrix(tmp_path: Path) -> None:
     """Four architectures of all kinds in fp32, every column, the new process too."""
     rows = measure_matrix(FAST, ("float32",), tmp_path, lambda _: None)

@@ -16,6 +16,8 @@ from localkv.runtime import Runtime
 from tests.engine.tiny_engine import make, runtime_of, tiny_sampling
 from tests.test_ahead import away, work
 
+pytestmark = pytest.mark.slow
+
 SMALL = msgspec.structs.replace(CONFIG, engine=msgspec.structs.replace(CONFIG.engine, slot_tokens=128))
 SECRET = "swordfish at night "
 """Short, so that no block is without it."""

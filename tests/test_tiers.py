@@ -16,6 +16,8 @@ from localkv.engine.copier import Mark
 from localkv.engine.late import LateCopier, Step
 from localkv.engine.slot import Slot
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("llama", "gemma3_text", "falcon_h1", "mamba2")
 """Full, sliding beside full, rows and states in one layer, states alone."""
 

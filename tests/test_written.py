@@ -4,6 +4,8 @@ import pytest
 
 from tests.engine.tiny_engine import ask, make, runtime_of
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64}
 """Records large enough for their headers to count as little as a real model's: 256 KiB in a block of 16 tokens."""
 

@@ -11,6 +11,8 @@ from localkv.commands.drill.moments import MOMENTS
 from localkv.commands.drill.report import FAULTS
 from localkv.commands.drill.sabotage import SABOTAGES
 
+pytestmark = pytest.mark.slow
+
 KILLS = 21
 """Three in every moment."""
 

@@ -17,6 +17,8 @@ from localkv.opened import grown
 from tests.engine.tiny_engine import CONFIG, ask, make, runtime_of
 from tests.test_ahead import work
 
+pytestmark = pytest.mark.slow
+
 SMALL = msgspec.structs.replace(CONFIG, engine=msgspec.structs.replace(CONFIG.engine, slot_tokens=64))
 TEXT = "a question of some forty letters, then a stop"
 

@@ -19,6 +19,8 @@ from localkv.engine.identity import FileDigests, hash_file
 from localkv.files import Files
 from tests.engine.tiny_engine import ENGINE, ask, load_tiny, make, runtime_of
 
+pytestmark = pytest.mark.slow
+
 LONG = " ".join(f"the quick brown fox number {i} jumps over the lazy dog" for i in range(4))
 
 

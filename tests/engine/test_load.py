@@ -9,6 +9,8 @@ from localkv.errors import ModelError
 from tests.engine.gguf_samples import write_gguf
 from tests.engine.tiny_engine import ask, load_tiny, make, runtime_of
 
+pytestmark = pytest.mark.slow
+
 LONG = " ".join(f"the quick brown fox number {i} jumps over the lazy dog" for i in range(4))
 KINDS = gguf.GGMLQuantizationType
 

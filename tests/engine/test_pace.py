@@ -20,6 +20,8 @@ from localkv.estimate import _spare_memory, measure_reading
 from localkv.figures import Card
 from tests.engine.tiny_engine import ask, make, runtime_of
 
+pytestmark = pytest.mark.slow
+
 TEXT = " ".join(f"the quick brown fox number {i} jumps over the lazy dog" for i in range(3))
 
 

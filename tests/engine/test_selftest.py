@@ -14,6 +14,8 @@ from localkv.engine.selftest import Verdict, prove
 from localkv.engine.slot import Slot
 from tests.engine.tiny_engine import ask, load_tiny, make, runtime_of
 
+pytestmark = pytest.mark.slow
+
 LONG = " ".join(f"the quick brown fox number {i} jumps over the lazy dog" for i in range(6))
 
 

@@ -14,6 +14,8 @@ from localkv.opened import Opened
 from localkv.service.work import leaves_process_unusable
 from tests.engine.tiny_engine import CONFIG, ask, make, runtime_of
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["llama", "gemma3_text", "qwen3_next", "jamba", "mamba2"]
 """Full attention; sliding windows; recurrent states; token by token; states without blocks."""
 

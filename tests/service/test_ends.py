@@ -23,7 +23,7 @@ from localkv.service.turns import Chat
 from localkv.service.watch import Sign, Watch
 from localkv.service.wire import peer_process
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")]
 
 SECONDS = 30
 PIPE = subprocess.PIPE

@@ -10,7 +10,7 @@ from tests.terminal import Terminal
 
 from .test_ends import engine, messages  # noqa: F401  a fixture
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")]
 
 
 @pytest.fixture
