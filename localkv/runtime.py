@@ -285,10 +285,8 @@ class Runtime:
 
     def _finish(self, answer: "Answer", ending: StopReason, head: Head | None, emit: Emit) -> None:
         request, numbers = answer.request, answer.turn.numbers()
-        whole = (
-            head is not None and answer.opened.live.position <= answer.end
-        )  # tokens past a stop string may be in the slot still
-        self._tenant.head = head.name if head and whole else ""
+        beyond = answer.opened.live.position > answer.end  # tokens past a stop string that the slot can't forget
+        self._tenant.head = head.name if head and not beyond else ""
         self.tally.add(numbers)
         if answer.opened.keeper is not None:
             answer.opened.keeper.learn(lambda rates: learned(rates, numbers))

@@ -22,7 +22,7 @@ def words(device: torch.device) -> dict[str, str]:
         "torch": torch.__version__,
         "packages": " ".join(f"{name}={_version(name)}" for name in PACKAGES),
         "device": device_name(device),
-        "driver": str(torch.version.cuda) if cuda else instructions(),
+        "instructions": f"CUDA {torch.version.cuda}" if cuda else instructions(),
         "localkv": str(ARITHMETIC),
     }
 
