@@ -1,8 +1,8 @@
 """Copies of conversations.db: made while it is in use, verified, seven of them kept; and the way back to one.
 
 Knows no tables. Thread: that of the caller; a daily backup has one of its own. A copy gets its final name only when it is whole and on the
-disk. Restoring deletes nothing: the file that was there, damaged or not, is put aside, beside the database, and goes as backups do. Whoever makes a copy holds
-backup.lock meanwhile; an unfinished copy that nobody holds the lock for was left by a process that was killed, and may go.
+disk. Restoring deletes nothing: the file that was there, damaged or not, is put aside, beside the database, and goes as backups do.
+Whoever makes a copy holds backup.lock meanwhile; an unfinished copy that nobody holds the lock for was left by a process that was killed, and may go.
 """
 
 import os

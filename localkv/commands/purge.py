@@ -1,6 +1,7 @@
 """`localkv purge --cache | --models | --all`: deletes whole parts of what localkv keeps, and says how much they are.
 
-Refuses while an engine runs, and to delete conversations that are open. Models in the Hugging Face cache belong to other programs too and stay. Thread: main.
+Refuses while an engine runs, and to delete conversations that are open. Models in the Hugging Face cache belong to other programs too
+and stay. Thread: main.
 """
 
 import contextlib
@@ -51,12 +52,8 @@ def _places(setup: Setup, part: Part) -> dict[str, list[Path]]:
     if part != "all":
         return {part: places[part]}
     name = home.database.name
-    patterns = (
-        name,
-        f"{name}-*",
-        f"{name}.*",
-        f".{name}.*",
-    )  # SQLite's logs; what a restore kept aside; what it left half made
+    # SQLite's logs; what a restore put aside; what one left half made
+    patterns = (name, f"{name}-*", f"{name}.*", f".{name}.*")
     files = sorted(path for pattern in patterns for path in home.data_dir.glob(pattern))
     return places | {
         "conversations": [*files, home.backups],
